@@ -1,0 +1,12 @@
+//! The job model, the one function that owns its transitions, and the stores that apply them.
+
+pub mod clock;
+mod model;
+mod signal;
+mod store;
+mod transition;
+
+pub use model::*;
+pub use signal::*;
+pub use store::*;
+pub use transition::*;

@@ -1,0 +1,524 @@
+//! The job as the store keeps it, and everything that hangs on it.
+
+use crate::When;
+use longhaul_registry::{
+    Answer, Failure, JobRequest, MediaSpec, Question, SentStart, SpecCheck, Step, Task, Unit, UsageSource,
+};
+use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Where a job stands in its life.
+///
+/// ```mermaid
+/// stateDiagram-v2
+///     [*] --> queued: submit
+///     queued --> starting: start_sent is written
+///     starting --> queued: a definite rejection, quota
+///     starting --> running: accepted
+///     starting --> collecting: a synchronous vendor's answer
+///     running --> needs_input: the vendor asks
+///     needs_input --> running: answered, or the vendor went on
+///     running --> collecting: the vendor says done
+///     needs_input --> collecting: the vendor says done
+///     collecting --> succeeded: bytes in hand
+///     queued --> cancelled
+///     starting --> parked: start_unknown, poison
+///     running --> failed
+///     collecting --> failed
+///     running --> cancelled: the vendor confirms the stop
+///     running --> limit_exceeded
+///     parked --> starting: resolve, replay from start
+///     parked --> running: resolve with the vendor's id
+///     failed --> running: replay from poll
+///     failed --> collecting: replay from outputs
+///     failed --> starting: replay from start
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    /// Entered at submit, and again when a start was definitely refused for a passing reason. Its start
+    /// step moves it on as soon as its connector has a free slot. Never pruned.
+    Queued,
+    /// Entered by the commit of `start_sent`, before the first byte leaves. The start's answer moves it
+    /// on; a lost answer leaves it here while the start is looked for. Never pruned.
+    Starting,
+    /// Entered when the vendor has accepted. Polls move it on. Never pruned.
+    Running,
+    /// Entered when the vendor asks. An answer, the question's deadline or the vendor itself moves it on.
+    /// Never pruned.
+    NeedsInput,
+    /// Entered when the vendor is done (however it ended). The outputs step moves it on. Never pruned.
+    Collecting,
+    /// Final: bytes in hand. Pruned after the retention time.
+    Succeeded,
+    /// Final: it will not succeed by itself. Replays lead back. Pruned after the retention time.
+    Failed,
+    /// Final: the vendor confirmed the stop, or it was never started. Pruned after the retention time.
+    Cancelled,
+    /// Final: a limit was passed and the vendor was told to stop. Pruned after the retention time.
+    LimitExceeded,
+    /// Stopped until a person decides: start_unknown, poison, an internal error. Never pruned.
+    Parked,
+}
+
+impl JobState {
+    /// Every state.
+    pub const ALL: [JobState; 10] = [
+        Self::Queued,
+        Self::Starting,
+        Self::Running,
+        Self::NeedsInput,
+        Self::Collecting,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Cancelled,
+        Self::LimitExceeded,
+        Self::Parked,
+    ];
+
+    /// The word on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::NeedsInput => "needs_input",
+            Self::Collecting => "collecting",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::LimitExceeded => "limit_exceeded",
+            Self::Parked => "parked",
+        }
+    }
+
+    /// No step follows by itself, and the job may be pruned.
+    #[must_use]
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled | Self::LimitExceeded)
+    }
+}
+
+impl fmt::Display for JobState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A question that stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenQuestion {
+    /// What the vendor asks.
+    #[serde(flatten)]
+    pub question: Question,
+    /// When the engine saw it.
+    pub asked_at: When,
+    /// When it times out.
+    pub deadline: When,
+}
+
+/// An answer that the vendor does not have for sure yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingAnswer {
+    /// What was answered.
+    pub answer: Answer,
+    /// A send may have arrived: the vendor's history is read before it goes again.
+    pub sent: bool,
+    /// A time-out gave it, not a person.
+    pub by_timeout: bool,
+}
+
+/// What became of the wish to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CancelOutcome {
+    /// Not known yet.
+    Pending,
+    /// The vendor stopped, or nothing had been started.
+    Confirmed,
+    /// The job had ended at the vendor.
+    TooLate,
+    /// The vendor has no cancel: it runs to its end there.
+    Unsupported,
+}
+
+/// A wish to stop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelWish {
+    /// When.
+    pub requested_at: When,
+    /// Why, as the caller said.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// What became of it.
+    pub outcome: CancelOutcome,
+    /// The vendor has been asked (or has no cancel): polls follow, not another cancel.
+    pub sent: bool,
+}
+
+/// How a job will end although it is still being settled at the vendor (usage, outputs).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    /// The final state it is bound for.
+    pub state: JobState,
+    /// The error it will carry.
+    pub error: Option<JobError>,
+    /// When it was decided.
+    pub since: When,
+}
+
+/// Why a job failed, is parked or waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobError {
+    /// The failure.
+    #[serde(flatten)]
+    pub failure: Failure,
+    /// The step it came from.
+    pub step: Step,
+}
+
+/// The moving part of a job: what a claim hands out and a commit replaces. What never changes
+/// (request, mapped request) stands beside it in [`JobBody`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// `job_…`.
+    pub id: String,
+    /// The tenant.
+    pub tenant: String,
+    /// The connector's name.
+    pub connector: String,
+    /// The vendor's name.
+    pub vendor: String,
+    /// The kind of work.
+    pub task: Task,
+    /// Where it stands.
+    pub state: JobState,
+    /// Higher first among fresh starts.
+    pub priority: i16,
+    /// Free labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Paid starts so far, the one under way included; 0 before the first.
+    pub attempt: u32,
+    /// Attempts that may be bought: 1, one more at each replay from start.
+    pub attempts_allowed: u32,
+    /// Polls so far: free.
+    pub polls: u32,
+    /// Errors of the current step: capped.
+    pub errors: u32,
+    /// Leases in a row that ended with their worker.
+    pub kills: u32,
+    /// The step that is due next; `None` in a final state and when parked.
+    pub step: Option<Step>,
+    /// When it is due.
+    pub due_at: Option<When>,
+    /// The start that was written down before it was sent, from then to the vendor's answer.
+    #[serde(default)]
+    pub start_sent: Option<SentStart>,
+    /// The vendor's id.
+    #[serde(default)]
+    pub vendor_job_id: Option<String>,
+    /// The vendor module's own notes.
+    #[serde(default)]
+    pub vendor_state: Value,
+    /// The vendor's last status word.
+    #[serde(default)]
+    pub vendor_status: Option<String>,
+    /// 0 to 1.
+    #[serde(default)]
+    pub progress: Option<f32>,
+    /// Ids of vendor lines already written as events (the newest, bounded).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub seen_notes: Vec<String>,
+    /// The question that stands.
+    #[serde(default)]
+    pub question: Option<OpenQuestion>,
+    /// The answer on its way.
+    #[serde(default)]
+    pub answer: Option<PendingAnswer>,
+    /// The wish to stop.
+    #[serde(default)]
+    pub cancel: Option<CancelWish>,
+    /// How it will end.
+    #[serde(default)]
+    pub ending: Option<Ending>,
+    /// Why it failed, is parked, or waits.
+    #[serde(default)]
+    pub error: Option<JobError>,
+    /// Fresh links asked for so far.
+    #[serde(default)]
+    pub fresh_links: u8,
+    /// The delay of the last poll: the next grows from it.
+    #[serde(default, with = "longhaul_registry::millis::option")]
+    pub poll_delay: Option<std::time::Duration>,
+    /// When collecting began.
+    #[serde(default)]
+    pub collecting_since: Option<When>,
+    /// When the outputs' links die: waiting outputs are ordered by it.
+    #[serde(default)]
+    pub outputs_expire_at: Option<When>,
+    /// The wall-clock watchdog.
+    #[serde(default)]
+    pub deadline_at: Option<When>,
+    /// When the vendor accepted: how young a `not_found` is.
+    #[serde(default)]
+    pub accepted_at: Option<When>,
+    /// Submit.
+    pub created_at: When,
+    /// First paid start.
+    #[serde(default)]
+    pub started_at: Option<When>,
+    /// Final state.
+    #[serde(default)]
+    pub finished_at: Option<When>,
+    /// Money booked so far.
+    #[serde(default)]
+    pub cost_usd: Option<Decimal>,
+    /// Number of the last event.
+    pub seq: u64,
+    /// The job this one re-runs.
+    #[serde(default)]
+    pub rerun_of: Option<String>,
+    /// The job that re-runs this one.
+    #[serde(default)]
+    pub rerun_by: Option<String>,
+}
+
+impl Job {
+    /// The job takes one of its connector's places at the vendor.
+    #[must_use]
+    pub fn holds_slot(&self) -> bool {
+        matches!(self.state, JobState::Starting | JobState::Running | JobState::NeedsInput)
+    }
+}
+
+/// The part of a job that never changes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobBody {
+    /// As it came.
+    pub request: JobRequest,
+    /// As the vendor module mapped it.
+    pub prepared: Value,
+    /// The model it runs on.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// How long its start may stay silent, where it is not the vendor's figure.
+    #[serde(default, with = "longhaul_registry::millis::option")]
+    pub start_silence: Option<std::time::Duration>,
+}
+
+/// One line of a job's history, before the store numbers and dates it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NewEvent {
+    /// `state, step, progress, message, tool_call, file_edit, question, answer, usage, artifact, warning,
+    /// error, notify, operator`.
+    pub kind: String,
+    /// The step it belongs to.
+    pub step: Option<Step>,
+    /// The canonical content.
+    pub data: Value,
+}
+
+/// One line of a job's history.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// The job.
+    pub job: String,
+    /// Its place in the job's history, from 1 without gaps.
+    pub seq: u64,
+    /// Milliseconds since 1970.
+    pub at_ms: i64,
+    /// As in [`NewEvent`].
+    pub kind: String,
+    /// As in [`NewEvent`].
+    pub step: Option<Step>,
+    /// The attempt at the time.
+    pub attempt: u32,
+    /// As in [`NewEvent`].
+    pub data: Value,
+    /// The raw exchange of the same commit, where there was one.
+    pub raw: Option<u64>,
+}
+
+/// One line of the usage ledger, keyed by (job, attempt, record, unit).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageLine {
+    /// The attempt it belongs to.
+    pub attempt: u32,
+    /// The vendor's record.
+    pub record: String,
+    /// The unit.
+    pub unit: Unit,
+    /// How much.
+    pub quantity: Decimal,
+    /// Where the figure comes from.
+    pub source: UsageSource,
+    /// Money, where it has a price.
+    pub usd: Option<Decimal>,
+}
+
+/// One artifact: placed, hashed and described.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Artifact {
+    /// `art_…`, the same at every repeat of the outputs step of one attempt and index.
+    pub id: String,
+    /// The job; `None` for an uploaded input.
+    pub job: Option<String>,
+    /// The tenant.
+    pub tenant: String,
+    /// Its part in the job.
+    pub role: String,
+    /// File name.
+    pub name: String,
+    /// Path below the artifacts root and the tenant.
+    pub path: String,
+    /// Sniffed and normalised media type.
+    pub mime: String,
+    /// Size.
+    pub bytes: u64,
+    /// Hex SHA-256.
+    pub sha256: String,
+    /// What the bytes say.
+    pub spec: Option<MediaSpec>,
+    /// Asked against delivered.
+    pub spec_check: Option<SpecCheck>,
+    /// Where it came from: `{index, url_host, fetched_at, declared_mime, declared_bytes, link?}`; never a signed query.
+    pub source: Value,
+}
+
+/// One exchange with a vendor, redacted, as it goes into the record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RawExchange {
+    /// The step.
+    pub step: Step,
+    /// The call's fixed name.
+    pub route: String,
+    /// Version of the module that read it.
+    pub adapter: String,
+    /// Hex SHA-256 over method, target, status and answer body: an equal one after it is counted, not stored.
+    pub fingerprint: String,
+    /// The redacted exchange as text: request line, headers, body; status line, headers, body.
+    pub text: String,
+}
+
+/// A raw exchange as the store keeps it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredExchange {
+    /// Its number in the job.
+    pub n: u64,
+    /// How often it was seen in a row.
+    pub count: u64,
+    /// First seen, milliseconds since 1970.
+    pub first_ms: i64,
+    /// Last seen, milliseconds since 1970.
+    pub last_ms: i64,
+    /// The exchange.
+    pub exchange: RawExchange,
+}
+
+/// Work for a worker that belongs to no step: a notification out, or a connector's free check.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Chore {
+    /// Tell an orchestrator.
+    Notify {
+        /// The job.
+        job: String,
+        /// `job.finished` or `job.needs_input`.
+        event: String,
+        /// Where to.
+        url: String,
+        /// The job's event number that it tells of: part of the delivery's id.
+        seq: u64,
+        /// The payload's `data`, fixed at the commit.
+        data: Value,
+    },
+    /// Try a connector's credential.
+    Check {
+        /// The connector.
+        connector: String,
+    },
+}
+
+/// A chore as a worker claims it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClaimedChore {
+    /// Its row.
+    pub id: u64,
+    /// The fencing token.
+    pub fence: u64,
+    /// Tries before this one.
+    pub tries: u32,
+    /// First enqueued, milliseconds since 1970.
+    pub created_ms: i64,
+    /// The work.
+    pub chore: Chore,
+}
+
+/// How a connector fares.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum ConnectorState {
+    /// Takes work.
+    #[default]
+    Open,
+    /// Fresh starts wait; steps of running jobs go on.
+    Cooling {
+        /// Until then.
+        until: When,
+        /// Why.
+        reason: String,
+    },
+    /// Every step waits: until its free check passes.
+    Parked {
+        /// Since then.
+        since: When,
+        /// Why, with the credential's reference and the host.
+        reason: String,
+    },
+    /// Fresh starts wait: a person said so.
+    Paused {
+        /// Since then.
+        since: When,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A connector's row.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConnectorRow {
+    /// The connector's name.
+    pub name: String,
+    /// How it fares.
+    pub state: ConnectorState,
+    /// Jobs at the vendor now.
+    pub in_flight: u32,
+    /// Jobs queued.
+    pub queued: u64,
+    /// The last free check: `{at_ms, ok, code?, message?}`.
+    pub last_check: Option<Value>,
+}
+
+/// An API token as the store keeps it: hashed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenRow {
+    /// `tok_…`.
+    pub id: String,
+    /// Hex SHA-256 of the token.
+    pub hash: String,
+    /// `submit, read, operate, admin`.
+    pub role: String,
+    /// Only this tenant; every tenant where `None`.
+    pub tenant: Option<String>,
+    /// For people.
+    pub name: Option<String>,
+    /// Milliseconds since 1970.
+    pub created_ms: i64,
+    /// Milliseconds since 1970.
+    pub revoked_ms: Option<i64>,
+}

@@ -1,0 +1,320 @@
+//! The `Store` trait: what any engine must do, and nothing about when.
+
+use crate::{
+    Artifact, Chore, ClaimedChore, ConnectorRow, ConnectorState, Event, Job, JobBody, JobState, NewEvent,
+    StoredExchange, TokenRow, Transition, UsageLine,
+};
+use async_trait::async_trait;
+use longhaul_registry::Unit;
+use rust_decimal::Decimal;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::broadcast;
+
+/// Why a store call failed. Every variant's text says what to do next.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The engine is away, busy or slow: the same call may pass later.
+    #[error("the store is not available: {0}; work goes on by itself when it is back")]
+    Unavailable(String),
+    /// The disk is full, the file is read-only: nothing can be written until room is made.
+    #[error("the store cannot write: {0}; make room or mend permissions, nothing acknowledged is lost")]
+    Full(String),
+    /// The data is not what we wrote.
+    #[error("the store is damaged: {0}; stop, keep the file and restore a backup (docs/OPERATIONS.md)")]
+    Corrupt(String),
+    /// Another process has this database.
+    #[error("another process is using {0}; stop it, or give this one a database of its own")]
+    InUse(String),
+    /// A settings fault at opening.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Shorthand.
+pub type StoreResult<T> = Result<T, StoreError>;
+
+/// A job to submit.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// The head, in state queued with its first step.
+    pub job: Job,
+    /// The part that never changes.
+    pub body: JobBody,
+    /// Idempotency: `(key, hash of the body as a JSON value)`, scoped to the tenant, kept 30 days.
+    pub idempotency: Option<(String, String)>,
+    /// Path to reserve under the tenant.
+    pub output_path: Option<String>,
+    /// First lines of history.
+    pub events: Vec<NewEvent>,
+    /// Usage to book at once (a labelled estimate).
+    pub usage: Vec<UsageLine>,
+}
+
+/// What became of a submission.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Submitted {
+    /// A new job.
+    New(Box<Job>),
+    /// The same key and body came before: that job.
+    Same(Box<Job>),
+    /// The same key with another body: the job that has the key.
+    KeyConflict(String),
+    /// Another job holds the path.
+    PathTaken(String),
+}
+
+/// A worker's claim on a job's next step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The job.
+    pub job: String,
+    /// The fencing token: grows at every claim.
+    pub fence: u64,
+}
+
+/// A claimed job.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// The moving part.
+    pub job: Job,
+    /// Its revision: a commit computed from an older one is answered `Changed`.
+    pub rev: u64,
+    /// The part that never changes.
+    pub body: Arc<JobBody>,
+    /// The lease.
+    pub lease: Lease,
+}
+
+/// What a claim brought.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// The store's time, milliseconds since 1970.
+    pub now_ms: i64,
+    /// Jobs, in the order they should run.
+    pub jobs: Vec<Claimed>,
+    /// How long until the next step not handed out now is due; `None` where nothing waits.
+    pub next_due: Option<Duration>,
+}
+
+/// What became of a commit.
+#[derive(Clone, Debug)]
+pub enum Committed {
+    /// Written. The job as stored, every delay resolved, and its new revision.
+    Done(Box<Job>, u64),
+    /// The job changed since it was read: the current one. Nothing was written; compute again.
+    Changed(Box<Job>, u64),
+    /// The lease is another's now, or the job is gone. Nothing was written.
+    Lost,
+}
+
+/// Which jobs.
+#[derive(Clone, Debug, Default)]
+pub struct JobFilter {
+    /// Any of these states; all where empty.
+    pub states: Vec<JobState>,
+    /// This connector.
+    pub connector: Option<String>,
+    /// This vendor.
+    pub vendor: Option<String>,
+    /// This tenant.
+    pub tenant: Option<String>,
+    /// This label with this value.
+    pub label: Option<(String, String)>,
+    /// This error code or kind.
+    pub error: Option<String>,
+    /// Created at or after, milliseconds since 1970.
+    pub since_ms: Option<i64>,
+    /// Created before, milliseconds since 1970.
+    pub until_ms: Option<i64>,
+}
+
+/// A job whole.
+#[derive(Clone, Debug)]
+pub struct JobRecord {
+    /// The moving part.
+    pub job: Job,
+    /// Its revision.
+    pub rev: u64,
+    /// The part that never changes.
+    pub body: Arc<JobBody>,
+    /// Artifacts, in order.
+    pub artifacts: Vec<Artifact>,
+    /// Usage lines of every attempt.
+    pub usage: Vec<UsageLine>,
+}
+
+/// What a usage query groups by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum UsageBy {
+    /// Vendor.
+    Vendor,
+    /// Unit.
+    Unit,
+    /// Tenant.
+    Tenant,
+    /// Connector.
+    Connector,
+    /// UTC day of booking.
+    Day,
+}
+
+/// One row of a usage sum.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UsageSum {
+    /// The group's values, in the order asked.
+    pub group: Vec<String>,
+    /// The unit, where the group has one unit only.
+    pub unit: Option<Unit>,
+    /// The sum in the unit; `None` where units differ within the group.
+    pub quantity: Option<Decimal>,
+    /// The money.
+    pub usd: Decimal,
+    /// Ledger lines summed.
+    pub lines: u64,
+}
+
+/// A hint that something changed: a wake-up, never the news itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// The job.
+    pub job: String,
+    /// Its tenant.
+    pub tenant: String,
+    /// The number of its newest event.
+    pub seq: u64,
+    /// Its state.
+    pub state: JobState,
+}
+
+/// A place for jobs. Every method that changes something is one atomic, durable change: it is on disk
+/// when the call returns. Stores hold no business rule: `advance()` decides, they apply.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// The store's time, milliseconds since 1970.
+    async fn now_ms(&self) -> StoreResult<i64>;
+
+    /// Says how many jobs each connector may have at the vendor. A connector without a line has no cap.
+    async fn set_limits(&self, in_flight: BTreeMap<String, u32>) -> StoreResult<()>;
+
+    /// Takes jobs in, each of them atomically; answers in order.
+    async fn submit(&self, jobs: Vec<Submission>) -> StoreResult<Vec<Submitted>>;
+
+    /// Leases up to `n` due jobs: first steps of jobs already at a vendor (outputs before others, those whose links
+    /// die soonest first; then by due time), then fresh starts by priority and due time. A fresh start
+    /// is handed out only where its connector is open and has a free place, which it takes at once. A
+    /// parked connector's jobs are not handed out at all. An expired lease is a due job; taking one over
+    /// counts a kill.
+    async fn claim(&self, worker: &str, n: usize, lease: Duration) -> StoreResult<Claim>;
+
+    /// Extends leases; `false` for one that is lost.
+    async fn renew(&self, leases: &[Lease], lease: Duration) -> StoreResult<Vec<bool>>;
+
+    /// Hands leases back: the jobs are due as before, and no kill is counted.
+    async fn release(&self, leases: &[Lease]) -> StoreResult<()>;
+
+    /// Applies a worker's transition, guarded by the lease's fencing token and the revision.
+    async fn commit(&self, lease: &Lease, rev: u64, transition: Transition) -> StoreResult<Committed>;
+
+    /// Applies a signal's transition (answer, cancel, replay), guarded by the revision alone. A live
+    /// lease stays with its worker, whose next commit is answered `Changed`.
+    async fn apply(&self, job: &str, rev: u64, transition: Transition) -> StoreResult<Committed>;
+
+    /// One job whole.
+    async fn get(&self, job: &str) -> StoreResult<Option<JobRecord>>;
+
+    /// Jobs, newest first, after a cursor, with the next cursor.
+    async fn list(
+        &self,
+        filter: &JobFilter,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> StoreResult<(Vec<JobRecord>, Option<String>)>;
+
+    /// A job's events after a number.
+    async fn events(&self, job: &str, after: u64, limit: usize) -> StoreResult<Vec<Event>>;
+
+    /// All events after a position in the store's own order (of one tenant), each with its position.
+    async fn all_events(&self, tenant: Option<&str>, after: u64, limit: usize) -> StoreResult<Vec<(u64, Event)>>;
+
+    /// The position of the newest event.
+    async fn last_position(&self) -> StoreResult<u64>;
+
+    /// A job's raw exchanges, in order.
+    async fn exchanges(&self, job: &str) -> StoreResult<Vec<StoredExchange>>;
+
+    /// Wake-ups for whoever watches jobs. A receiver that lags reads the store.
+    fn changes(&self) -> broadcast::Receiver<Changed>;
+
+    /// Resolves when a step may have become due sooner than the last claim said.
+    async fn wake(&self);
+
+    /// One artifact.
+    async fn artifact(&self, id: &str) -> StoreResult<Option<Artifact>>;
+
+    /// Records an uploaded input.
+    async fn put_artifact(&self, artifact: Artifact) -> StoreResult<()>;
+
+    /// Other jobs of the tenant with an artifact of the same bytes: `(job, hash of its mapped request)`.
+    async fn same_bytes(&self, tenant: &str, sha256: &str, not_job: &str) -> StoreResult<Vec<(String, String)>>;
+
+    /// The ledger, summed. Days are `YYYY-MM-DD`, both inclusive.
+    async fn usage(
+        &self,
+        by: &[UsageBy],
+        tenant: Option<&str>,
+        from: Option<&str>,
+        to: Option<&str>,
+    ) -> StoreResult<Vec<UsageSum>>;
+
+    /// Every connector that has a state or jobs.
+    async fn connectors(&self) -> StoreResult<Vec<ConnectorRow>>;
+
+    /// Sets how a connector fares.
+    async fn set_connector(&self, name: &str, state: ConnectorState) -> StoreResult<()>;
+
+    /// Records a free check's result.
+    async fn set_check(&self, name: &str, result: serde_json::Value) -> StoreResult<()>;
+
+    /// Enqueues a chore; a check already waiting for the same connector is moved up instead of doubled.
+    async fn enqueue(&self, chore: Chore, delay: Duration) -> StoreResult<()>;
+
+    /// Leases due chores.
+    async fn claim_chores(&self, worker: &str, n: usize, lease: Duration) -> StoreResult<Vec<ClaimedChore>>;
+
+    /// Ends a chore, or makes it due again after a delay. Events and job are for the notification's line
+    /// in the job's history. `false` where the lease was lost.
+    async fn finish_chore(
+        &self,
+        id: u64,
+        fence: u64,
+        again: Option<Duration>,
+        event: Option<(String, NewEvent)>,
+    ) -> StoreResult<bool>;
+
+    /// Adds a token.
+    async fn add_token(&self, token: TokenRow) -> StoreResult<()>;
+
+    /// Every token.
+    async fn tokens(&self) -> StoreResult<Vec<TokenRow>>;
+
+    /// Revokes a token; `false` where there is none.
+    async fn revoke_token(&self, id: &str) -> StoreResult<bool>;
+
+    /// Removes at most `limit` jobs that ended before a time, with all that hangs on them except the
+    /// ledger and artifacts' bytes; answers the ids. Old idempotency keys go too.
+    async fn prune(&self, ended_before_ms: i64, limit: usize) -> StoreResult<Vec<String>>;
+
+    /// How many jobs stand in each state, by connector.
+    async fn counts(&self) -> StoreResult<Vec<(String, JobState, u64)>>;
+
+    /// How long the oldest due, unleased step that could run has been due; `None` where nothing is late.
+    async fn oldest_due(&self) -> StoreResult<Option<Duration>>;
+
+    /// Whether it can be written right now: an error says why not.
+    async fn ready(&self) -> StoreResult<()>;
+
+    /// Finishes what was accepted and closes.
+    async fn close(&self);
+}
