@@ -3,6 +3,7 @@
 pub mod clock;
 mod model;
 mod signal;
+pub mod storage;
 mod store;
 mod transition;
 
