@@ -4,6 +4,7 @@ pub mod advance;
 pub mod clock;
 mod model;
 mod signal;
+pub mod storage;
 mod store;
 mod transition;
 
