@@ -317,6 +317,7 @@ impl Job {
             vendor_status: None,
             progress: None,
             seen_notes: Vec::new(),
+            last_usage: Vec::new(),
             question: None,
             answer: None,
             cancel: None,

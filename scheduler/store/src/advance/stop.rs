@@ -15,7 +15,7 @@ pub(super) fn sending_answer(mut change: Change<'_>) -> Transition {
     change.out
 }
 
-pub(super) fn answer_given(mut change: Change<'_>, given: Result<AnswerGiven, Failure>) -> Transition {
+pub(super) fn answer_given(change: Change<'_>, given: Result<AnswerGiven, Failure>) -> Transition {
     if change.out.job.answer.is_none() || !matches!(change.out.job.state, JobState::Running | JobState::NeedsInput) {
         return moot(change);
     }
