@@ -64,6 +64,12 @@ pub trait JobVendor: Send + Sync + 'static {
     /// The vendor's name, as in the registry.
     fn name(&self) -> &'static str;
 
+    /// The name and version of this reading of the wire, such as `flux/1`: kept beside every raw exchange,
+    /// so that a mended module can tell what an older one made of it.
+    fn adapter(&self) -> &'static str {
+        self.name()
+    }
+
     /// Checks a request against what the vendor can do and maps it. Pure.
     ///
     /// - a value that does not fit is a [`Problem`] with the allowed values; nothing is clamped
