@@ -5,6 +5,9 @@
 
 mod context;
 pub mod reading;
+#[cfg(test)]
+#[allow(dead_code, reason = "each module uses its own part")]
+pub(crate) mod testing;
 
 pub use context::*;
 
