@@ -285,7 +285,6 @@ impl<'a> Change<'a> {
         job.question = None;
         job.answer = None;
         job.ending = None;
-        job.start_sent = None;
         job.outputs_expire_at = None;
         job.errors = 0;
         job.kills = 0;
