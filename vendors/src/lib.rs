@@ -5,6 +5,9 @@
 
 mod context;
 pub mod reading;
+#[cfg(test)]
+#[allow(dead_code, reason = "each module uses its own part")]
+pub(crate) mod testing;
 
 pub use context::*;
 
@@ -63,6 +66,12 @@ pub struct JobView<'a> {
 pub trait JobVendor: Send + Sync + 'static {
     /// The vendor's name, as in the registry.
     fn name(&self) -> &'static str;
+
+    /// The name and version of this reading of the wire, such as `flux/1`: kept beside every raw exchange,
+    /// so that a mended module can tell what an older one made of it.
+    fn adapter(&self) -> &'static str {
+        self.name()
+    }
 
     /// Checks a request against what the vendor can do and maps it. Pure.
     ///

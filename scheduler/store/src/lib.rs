@@ -1,5 +1,6 @@
 //! The job model, the one function that owns its transitions, and the stores that apply them.
 
+pub mod advance;
 pub mod clock;
 mod model;
 mod signal;
@@ -7,6 +8,7 @@ pub mod storage;
 mod store;
 mod transition;
 
+pub use advance::{Outcome, Rules, advance, connector_effect, on_claim};
 pub use model::*;
 pub use signal::*;
 pub use store::*;

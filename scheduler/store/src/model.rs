@@ -234,6 +234,9 @@ pub struct Job {
     /// Ids of vendor lines already written as events (the newest, bounded).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seen_notes: Vec<String>,
+    /// The newest usage event of each record and unit, so that none is written twice.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub last_usage: Vec<Value>,
     /// The question that stands.
     #[serde(default)]
     pub question: Option<OpenQuestion>,
@@ -314,6 +317,7 @@ impl Job {
             vendor_status: None,
             progress: None,
             seen_notes: Vec::new(),
+            last_usage: Vec::new(),
             question: None,
             answer: None,
             cancel: None,
