@@ -17,7 +17,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use longhaul_registry::{AnswerBody, Problem, Step};
-use longhaul_store::{Committed, Decision, JobRecord, Signal};
+use longhaul_store::{Committed, Decision, JobRecord, Rules, Signal};
 use serde_json::{Map, Value, json};
 
 /// Longest answer to a question, in characters.
@@ -26,6 +26,8 @@ const MAX_ANSWER: usize = 100_000;
 const MAX_REASON: usize = 2_000;
 /// A job that moves between every reading and every commit is given up after so many.
 const TRIES: usize = 50;
+/// Signals spread nothing: the middle of the dice.
+const EVEN: f64 = 0.5;
 
 /// Computes a signal against the job as it stands and applies it.
 ///
@@ -40,7 +42,8 @@ async fn send(api: &Api, record: JobRecord, signal: Signal) -> ApiResult<JobReco
         ApiError::new(StatusCode::CONFLICT, "connector_missing", message, hint)
     })?;
     for _ in 0..TRIES {
-        let transition = longhaul_store::receive(&job, &body, connector, signal.clone())?;
+        let rules = Rules { connector, body: &body, now_ms: api.store.now_ms().await?, dice: EVEN };
+        let transition = longhaul_store::receive(&job, signal.clone(), rules)?;
         match api.store.apply(&id, rev, transition).await? {
             Committed::Done(..) => {
                 let record = api.store.get(&id).await?;
