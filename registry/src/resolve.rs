@@ -218,7 +218,7 @@ fn apply_settings(root: &str, file: &mut VendorFile, settings: &BTreeMap<String,
         *name = fill(name, settings).unwrap_or_default();
         if !is_header_name(name) {
             let message = "this is no name of a header: letters, digits and `-`";
-            problems.push(Problem::new(join(root, "settings.auth_header"), "not_allowed", message));
+            problems.push(Problem::new(join(&join(root, "settings"), "auth_header"), "not_allowed", message));
         }
     }
     file.headers = fill_headers(root, &file.headers, settings, problems);
@@ -232,7 +232,7 @@ fn apply_settings(root: &str, file: &mut VendorFile, settings: &BTreeMap<String,
         match host.as_str().filter(|host| is_host_pattern(host)) {
             Some(host) => file.key_hosts.push(host.to_owned()),
             None => {
-                let path = item(&join(root, "settings.key_hosts"), index);
+                let path = item(&join(&join(root, "settings"), "key_hosts"), index);
                 let message = "this must be a host such as example.com or *.example.com";
                 problems.push(Problem::new(path, "not_allowed", message));
             }
