@@ -227,6 +227,11 @@ fn apply_settings(root: &str, file: &mut VendorFile, settings: &BTreeMap<String,
         file.check.path = path;
     }
     file.check.or_path = file.check.or_path.as_ref().and_then(|path| fill(path, settings));
+    // The operator's own word for where calls go is the word for where the key goes too.
+    let endpoint = settings.get("endpoint").and_then(Value::as_str).and_then(|url| read(url).ok());
+    if let Some(endpoint) = endpoint.filter(|endpoint| endpoint.is_https && is_host_pattern(endpoint.host)) {
+        file.key_hosts.push(endpoint.host.to_owned());
+    }
     let hosts = settings.get("key_hosts").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     for (index, host) in hosts.iter().enumerate() {
         match host.as_str().filter(|host| is_host_pattern(host)) {

@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+use longhaul_registry::shape::{Field, Shape, may};
 use longhaul_registry::{
-    AuthScheme, Connector, ConnectorConfig, ConnectorLimits, Price, Problem, Registry, Unit, VendorFile, check_job,
-    price, resolve,
+    AuthScheme, CONNECTOR_SECTION, Connector, ConnectorConfig, ConnectorLimits, Document, Price, Problem, Registry,
+    Unit, VendorFile, check_job, price, resolve,
 };
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
@@ -112,6 +113,9 @@ fn settings_stand_in_headers_auth_and_check() {
     assert_eq!(other.auth(), &AuthScheme::Header { name: "X-Agent-Key".to_owned() });
     assert_eq!(other.check_urls(), ["https://cards.acme.example/c.json"]);
     assert_eq!(other.vendor.key_hosts, ["rpc.acme.example"]);
+    let settings = json!({"endpoint": "https://rpc.acme.example/a2a"});
+    let elsewhere = good(json!({"vendor": "a2a", "credential": "env:K", "base_url": agent, "settings": settings}));
+    assert_eq!(elsewhere.vendor.key_hosts, ["rpc.acme.example"]);
     let open = good(json!({"vendor": "a2a", "base_url": agent, "settings": {"auth": "none"}}));
     assert_eq!((open.auth(), &open.credential), (&AuthScheme::None, &None));
 }
@@ -200,6 +204,32 @@ fn an_unsupported_service_names_its_alternative() {
     let problems = resolve("mine", &config(json!({"vendor": "runaway"})), &registry()).unwrap_err();
     assert!(problems[0].message.contains("did you mean `runway`?"), "{problems:?}");
     assert_eq!(problems[0].allowed.as_ref().unwrap().as_array().unwrap().len(), 5);
+}
+
+#[test]
+fn problems_find_their_lines_in_the_configuration() {
+    let text = "[store]\nurl = \"sqlite:x.db\"\n\n[connectors.mine]\nvendor = \"flux\"\ncredential = \"env:K\"\n\
+                limits = { in_flight = 0 }\n\n[connectors.mine.settings]\nmodel = 7\nregion = \"mars\"\n";
+    let table: toml::Table = text.parse().unwrap();
+    let section = table["connectors"]["mine"].clone().try_into().unwrap();
+    let problems = resolve("mine", &section, &registry()).unwrap_err();
+    let placed = Document::parse("longhaul.toml", text).unwrap().place(problems);
+    let told: Vec<_> = placed.iter().map(|problem| (problem.line, problem.problem.path.as_str())).collect();
+    let wanted = [
+        (7, "connectors.mine.limits.in_flight"),
+        (10, "connectors.mine.settings.model"),
+        (11, "connectors.mine.settings.region"),
+    ];
+    assert_eq!(told, wanted);
+    assert!(placed[2].to_string().starts_with("longhaul.toml:11: connectors.mine.settings.region: "), "{}", placed[2]);
+
+    const FILE: &[Field] = &[may("connectors", Shape::Map(&Shape::Table(CONNECTOR_SECTION)))];
+    let text = "[connectors.mine]\nvendor = \"flux\"\ncredentail = \"env:K\"\ncadence = { jiter = 1 }\n";
+    let told: Vec<_> =
+        Document::parse("longhaul.toml", text).unwrap().check(FILE).iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].starts_with("longhaul.toml:3: connectors.mine.credentail: "), "{told:?}");
+    assert!(told[0].contains("did you mean `credential`?") && told[1].contains("did you mean `jitter`?"), "{told:?}");
 }
 
 #[test]
