@@ -106,9 +106,8 @@ pub fn resolve(name: &str, config: &ConnectorConfig, registry: &Registry) -> Res
 
 fn find_vendor<'r>(path: &str, name: &str, registry: &'r Registry) -> Result<&'r VendorFile, Box<Problem>> {
     let names = registry.names();
-    let problem = |code: &str, message: String| {
-        Box::new(Problem::new(path, code, message).allowed(Value::from(names.clone())))
-    };
+    let problem =
+        |code: &str, message: String| Box::new(Problem::new(path, code, message).allowed(Value::from(names.clone())));
     if name.is_empty() {
         return Err(problem("missing", format!("`vendor` is missing; it is one of {}", names.join(", "))));
     }
@@ -153,13 +152,7 @@ fn read_settings(
     settings
 }
 
-fn check_setting(
-    path: &str,
-    value: &Value,
-    spec: &SettingSpec,
-    config: &ConnectorConfig,
-    problems: &mut Vec<Problem>,
-) {
+fn check_setting(path: &str, value: &Value, spec: &SettingSpec, config: &ConnectorConfig, problems: &mut Vec<Problem>) {
     let wanted = Wanted { kind: &spec.kind, allowed: &spec.allowed, min: None, max: None, max_chars: None };
     let found = check(path, value, &wanted);
     let text = value.as_str().filter(|_| found.is_empty());
@@ -204,7 +197,9 @@ fn check_address(
     let wrong = match address {
         Err(wrong) => wrong,
         Ok(_) if allow_private => return,
-        Ok((false, _)) => "it must begin with https://; http is for a private address with allow_private_network = true",
+        Ok((false, _)) => {
+            "it must begin with https://; http is for a private address with allow_private_network = true"
+        }
         Ok((true, host)) if is_plainly_private(host) => {
             "this address is private: set allow_private_network = true if it is meant, or give the public one"
         }
@@ -214,12 +209,7 @@ fn check_address(
 }
 
 /// Puts the settings where the vendor's file names them.
-fn apply_settings(
-    root: &str,
-    file: &mut VendorFile,
-    settings: &BTreeMap<String, Value>,
-    problems: &mut Vec<Problem>,
-) {
+fn apply_settings(root: &str, file: &mut VendorFile, settings: &BTreeMap<String, Value>, problems: &mut Vec<Problem>) {
     let chosen = settings.get("auth").and_then(Value::as_str).and_then(|choice| file.auth_choices.get(choice));
     if let Some(scheme) = chosen {
         file.auth = scheme.clone();
@@ -228,7 +218,7 @@ fn apply_settings(
         *name = fill(name, settings).unwrap_or_default();
         if !is_header_name(name) {
             let message = "this is no name of a header: letters, digits and `-`";
-            problems.push(Problem::new(join(root, "settings.auth_header"), "not_allowed", message));
+            problems.push(Problem::new(join(&join(root, "settings"), "auth_header"), "not_allowed", message));
         }
     }
     file.headers = fill_headers(root, &file.headers, settings, problems);
@@ -237,12 +227,17 @@ fn apply_settings(
         file.check.path = path;
     }
     file.check.or_path = file.check.or_path.as_ref().and_then(|path| fill(path, settings));
+    // The operator's own word for where calls go is the word for where the key goes too.
+    let endpoint = settings.get("endpoint").and_then(Value::as_str).and_then(|url| read(url).ok());
+    if let Some(endpoint) = endpoint.filter(|endpoint| endpoint.is_https && is_host_pattern(endpoint.host)) {
+        file.key_hosts.push(endpoint.host.to_owned());
+    }
     let hosts = settings.get("key_hosts").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     for (index, host) in hosts.iter().enumerate() {
         match host.as_str().filter(|host| is_host_pattern(host)) {
             Some(host) => file.key_hosts.push(host.to_owned()),
             None => {
-                let path = item(&join(root, "settings.key_hosts"), index);
+                let path = item(&join(&join(root, "settings"), "key_hosts"), index);
                 let message = "this must be a host such as example.com or *.example.com";
                 problems.push(Problem::new(path, "not_allowed", message));
             }
