@@ -74,7 +74,7 @@ pub(crate) async fn upload(
         params.problem(Problem::new("name", "not_allowed", message));
     }
     let asked = params.text("tenant");
-    if asked.as_deref().is_some_and(|tenant| !crate::request::is_tenant(tenant)) {
+    if asked.as_deref().is_some_and(|tenant| !longhaul_registry::is_tenant(tenant)) {
         params.problem(Problem::new("tenant", "not_allowed", "is no tenant's name"));
     }
     let mime = headers.get(header::CONTENT_TYPE).map_or(Some("application/octet-stream"), |value| value.to_str().ok());
@@ -219,7 +219,11 @@ pub(crate) async fn content(
     let etag = format!("\"{}\"", artifact.sha256);
     let names_it = |name: header::HeaderName| {
         let tags = headers.get(name).and_then(|value| value.to_str().ok());
-        tags.map(|tags| tags.split(',').any(|tag| matches!(tag.trim().trim_start_matches("W/"), "*") || tag.trim().trim_start_matches("W/") == etag))
+        tags.map(|tags| {
+            tags.split(',').any(|tag| {
+                matches!(tag.trim().trim_start_matches("W/"), "*") || tag.trim().trim_start_matches("W/") == etag
+            })
+        })
     };
     if names_it(header::IF_NONE_MATCH) == Some(true) {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response());

