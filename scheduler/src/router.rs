@@ -52,7 +52,6 @@ pub(crate) fn described() -> OpenApiRouter<Shared> {
 }
 
 /// The HTTP API.
-#[must_use]
 pub fn router(api: Arc<Api>) -> Router {
     let (router, _) = described().split_for_parts();
     router

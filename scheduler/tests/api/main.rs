@@ -1,5 +1,7 @@
 //! The API as callers meet it, over the real embedded store and a folder of artifacts.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests panic as tests do")]
+
 mod access;
 mod artifacts;
 mod batch;
