@@ -50,9 +50,8 @@ const INLINE: [&str; 14] = [
     params(
         ("name" = Option<String>, Query, description = "File name; `upload` by default"),
         ("tenant" = Option<String>, Query, description = "The tenant, for tokens of every tenant"),
-        ("Content-Type" = Option<String>, Header, description = "The file's media type"),
     ),
-    request_body(content = Vec<u8>, description = "The bytes", content_type = "application/octet-stream"),
+    request_body(content = Vec<u8>, description = "The bytes; `Content-Type` is their media type", content_type = "application/octet-stream"),
     responses(
         (status = 201, description = "The artifact, for `inputs[].artifact`", body = ArtifactJson),
         (status = 408, description = "The body stalled", body = crate::view::ErrorBody),

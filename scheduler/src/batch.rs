@@ -44,7 +44,7 @@ const NDJSON: &str = "application/x-ndjson";
     post,
     path = "/v1/jobs/batch",
     tag = "jobs",
-    params(("Idempotency-Key" = Option<String>, Header, description = "Line n gets this key with `/n` after it")),
+    params(("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{1,255}$", description = "Line n gets this key with `/n` after it")),
     request_body(content = String, description = "Jobs, one a line", content_type = "application/x-ndjson"),
     responses((status = 200, description = "Results, one a line", body = String, content_type = "application/x-ndjson"))
 )]

@@ -55,10 +55,10 @@ pub(crate) struct EventList {
     tag = "events",
     params(
         ("id" = String, Path, description = "`job_…`"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before: the `seq` of its last event"),
-        ("limit" = Option<u64>, Query, description = "1 to 1000; 200 by default"),
+        ("cursor" = Option<u64>, Query, description = "`next_cursor` of the page before: the `seq` of its last event"),
+        ("limit" = Option<u64>, Query, minimum = 1, maximum = 1000, description = "1 to 1000; 200 by default"),
         ("raw" = Option<bool>, Query, description = "Put the recorded exchange, not its number, into `raw`"),
-        ("Last-Event-ID" = Option<String>, Header, description = "Streams go on after this `seq`"),
+        ("Last-Event-ID" = Option<u64>, Header, description = "Streams go on after this `seq`"),
     ),
     responses(
         (status = 200, description = "A page of history, or a stream of it", content(
@@ -131,7 +131,7 @@ fn exchange(stored: &StoredExchange) -> Value {
     get,
     path = "/v1/events",
     tag = "events",
-    params(("Last-Event-ID" = Option<String>, Header, description = "Go on after this id")),
+    params(("Last-Event-ID" = Option<u64>, Header, description = "Go on after this id")),
     responses((status = 200, description = "A stream of events, each with its `job`", body = String, content_type = "text/event-stream"))
 )]
 pub(crate) async fn of_all(

@@ -48,12 +48,12 @@ pub(crate) struct JobList {
         ("connector" = Option<String>, Query, description = "Only this connector"),
         ("vendor" = Option<String>, Query, description = "Only this vendor"),
         ("tenant" = Option<String>, Query, description = "Only this tenant"),
-        ("label" = Option<String>, Query, description = "`name=value`"),
+        ("label" = Option<String>, Query, pattern = "^[^=]+=", description = "`name=value`"),
         ("error" = Option<String>, Query, description = "An error's code or kind"),
         ("since" = Option<String>, Query, description = "Created at or after: RFC 3339, or a UTC day"),
         ("until" = Option<String>, Query, description = "Created before: RFC 3339, or a UTC day"),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
-        ("limit" = Option<u64>, Query, description = "1 to 500; 50 by default"),
+        ("limit" = Option<u64>, Query, minimum = 1, maximum = 500, description = "1 to 500; 50 by default"),
     ),
     responses((status = 200, description = "A page of jobs", body = JobList))
 )]
@@ -158,7 +158,7 @@ pub(crate) async fn one(
     tag = "jobs",
     params(
         ("id" = String, Path, description = "`job_…`"),
-        ("timeout_s" = Option<u64>, Query, description = "0 to 600; 60 by default"),
+        ("timeout_s" = Option<u64>, Query, maximum = 600, description = "0 to 600; 60 by default"),
     ),
     responses(
         (status = 200, description = "The job as it stands then", body = JobJson),

@@ -2,9 +2,8 @@
 
 use crate::submit::DryRun;
 use crate::view::{ErrorBody, JobJson};
-use longhaul_registry::{MediaRequest, OnUnknownStart, Task};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
@@ -75,52 +74,169 @@ fn error_answer(about: &str) -> Response {
     ResponseBuilder::new().description(about).content("application/json", content).build()
 }
 
+/// Where a job stands.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = JobState)]
+#[expect(dead_code, reason = "only described, never made")]
+pub(crate) enum StateDoc {
+    Queued,
+    Starting,
+    Running,
+    NeedsInput,
+    Collecting,
+    Succeeded,
+    Failed,
+    Cancelled,
+    LimitExceeded,
+    Parked,
+}
+
+/// The kind of work.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = Task)]
+#[expect(dead_code, reason = "only described, never made")]
+pub(crate) enum TaskDoc {
+    Image,
+    Video,
+    Speech,
+    Sound,
+    Music,
+    Transcript,
+    #[serde(rename = "agent.code")]
+    AgentCode,
+    #[serde(rename = "agent.research")]
+    AgentResearch,
+    #[serde(rename = "agent.browse")]
+    AgentBrowse,
+    #[serde(rename = "agent.general")]
+    AgentGeneral,
+}
+
 /// A job, as it is asked for.
 #[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 #[schema(as = JobRequest)]
 pub(crate) struct JobRequestDoc {
     /// The connector's name.
+    #[schema(example = "flux")]
     connector: String,
-    /// `image, video, speech, sound, music, transcript, agent.code, agent.research, agent.browse, agent.general`.
-    #[schema(value_type = String, example = "image")]
-    task: Task,
+    task: TaskDoc,
     /// The prompt. Speech reads the `script` input instead.
-    #[schema(required = false, max_length = 262144)]
-    instructions: String,
-    /// `{format, width, height, aspect, duration_ms, fps, sample_rate, channels, count, seed, voice, language}`.
-    #[schema(value_type = Object, required = false)]
-    media: MediaRequest,
-    /// `{role, url | text | artifact | repo}` each. `url` is `https:` or `data:`.
-    #[schema(value_type = Vec<Object>, required = false)]
-    inputs: Vec<Value>,
-    /// Options passed to the vendor.
-    #[schema(value_type = Object, required = false)]
-    vendor: Map<String, Value>,
-    /// `{max_cost_usd, max_minutes, question_minutes}`; money as a decimal string or a number.
-    #[schema(value_type = Object, required = false)]
-    limits: Value,
-    /// Where the first artifact is placed: a relative path.
+    #[schema(max_length = 1_000_000)]
+    instructions: Option<String>,
+    media: Option<MediaDoc>,
+    #[schema(max_items = 100)]
+    inputs: Option<Vec<InputDoc>>,
+    /// Options passed to the vendor: `GET /v1/vendors` lists them.
+    #[schema(value_type = Option<Object>)]
+    vendor: Option<Value>,
+    limits: Option<LimitsDoc>,
+    /// Where the first artifact is placed, below the tenant's part of the artifacts root: a relative path.
+    #[schema(max_length = 512, example = "assets/hero.png")]
     output_path: Option<String>,
     /// Deliverables that an agent owes: `patch, pull_request, file, report, text`.
-    #[schema(required = false)]
-    expect: Vec<String>,
+    expect: Option<Vec<String>>,
     /// A spec mismatch is a failure.
-    #[schema(required = false)]
-    strict_spec: bool,
+    strict_spec: Option<bool>,
     /// The tenant; the token's own where it has one.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
     tenant: Option<String>,
     /// Higher first among a tenant's fresh starts.
-    #[schema(required = false, minimum = -100, maximum = 100)]
-    priority: i16,
-    /// Free labels.
-    #[schema(required = false)]
-    labels: BTreeMap<String, String>,
-    /// `{url, events}`: where to tell of it.
-    #[schema(value_type = Option<Object>)]
-    notify: Option<Value>,
-    /// `park` or `give_up`.
-    #[schema(value_type = String, required = false, example = "park")]
-    on_unknown_start: OnUnknownStart,
+    #[schema(minimum = -100, maximum = 100)]
+    priority: Option<i16>,
+    /// Free labels, at most 64.
+    labels: Option<BTreeMap<String, String>>,
+    notify: Option<NotifyDoc>,
+    /// What becomes of a start whose acceptance nobody can tell: `park` (the default) or `give_up`.
+    #[schema(pattern = "^(park|give_up)$")]
+    on_unknown_start: Option<String>,
+}
+
+/// The media asked for. A value that the vendor cannot make is refused.
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = MediaRequest)]
+pub(crate) struct MediaDoc {
+    /// `png, jpeg, webp, mp4, mp3, wav, …`.
+    format: Option<String>,
+    /// Pixels.
+    #[schema(minimum = 1)]
+    width: Option<u32>,
+    /// Pixels.
+    #[schema(minimum = 1)]
+    height: Option<u32>,
+    /// `W:H`.
+    #[schema(example = "16:9")]
+    aspect: Option<String>,
+    /// Milliseconds.
+    #[schema(minimum = 1)]
+    duration_ms: Option<u64>,
+    /// Frames a second.
+    #[schema(minimum = 1)]
+    fps: Option<u32>,
+    /// Hertz.
+    #[schema(minimum = 1)]
+    sample_rate: Option<u32>,
+    /// Audio channels.
+    #[schema(minimum = 1)]
+    channels: Option<u16>,
+    /// How many outputs.
+    #[schema(minimum = 1)]
+    count: Option<u32>,
+    /// Exact over the whole 64-bit range.
+    seed: Option<u64>,
+    /// A voice id of the vendor.
+    voice: Option<String>,
+    /// A language code.
+    #[schema(example = "en")]
+    language: Option<String>,
+}
+
+/// One input: exactly one of `url`, `text`, `artifact` and `repo` stands in it.
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Input)]
+pub(crate) struct InputDoc {
+    /// `reference, first_frame, last_frame, mask, audio, script, repo, file, …`.
+    #[schema(example = "reference")]
+    role: String,
+    /// `https:` or `data:`.
+    url: Option<String>,
+    /// A text.
+    text: Option<String>,
+    /// The id of an uploaded or earlier artifact.
+    artifact: Option<String>,
+    /// `owner/name` of a repository.
+    repo: Option<String>,
+}
+
+/// Limits of one job.
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Limits)]
+pub(crate) struct LimitsDoc {
+    /// Money: a decimal string, or a number read by its own digits. A breach cancels at the vendor.
+    #[schema(value_type = Value, example = "0.50")]
+    max_cost_usd: Option<Value>,
+    /// Wall-clock minutes from the first paid start. A breach cancels at the vendor.
+    #[schema(minimum = 1)]
+    max_minutes: Option<u32>,
+    /// How long a question may stand; 10 by default.
+    #[schema(minimum = 1)]
+    question_minutes: Option<u32>,
+}
+
+/// Where to tell of it.
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Notify)]
+pub(crate) struct NotifyDoc {
+    /// An `https:` address.
+    url: String,
+    /// `job.finished`, `job.needs_input`; both where left out.
+    events: Option<Vec<String>>,
 }
 
 /// What a submission answers with 200.
@@ -136,6 +252,7 @@ pub(crate) enum SubmitAnswer {
 
 /// An answer to a question: one of `text`, `choice` and `approve`.
 #[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 #[schema(as = Answer)]
 pub(crate) struct AnswerDoc {
     /// Which question.
@@ -150,20 +267,24 @@ pub(crate) struct AnswerDoc {
 
 /// A reason.
 #[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 #[schema(as = Reason)]
 pub(crate) struct CancelDoc {
     /// Goes into the history.
+    #[schema(min_length = 1, max_length = 2000, pattern = "[^ ]")]
     reason: Option<String>,
 }
 
 /// Where to go on from.
 #[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 #[schema(as = Replay)]
 pub(crate) struct ReplayDoc {
     /// `poll`, `outputs` (both free) or `start` (costs money).
     #[schema(example = "outputs")]
     from: String,
     /// Goes into the history.
+    #[schema(min_length = 1, max_length = 2000, pattern = "[^ ]")]
     reason: String,
     /// Needed for `start`: it is paid again.
     accept_cost: Option<bool>,
@@ -171,17 +292,20 @@ pub(crate) struct ReplayDoc {
 
 /// What to change.
 #[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 #[schema(as = Rerun)]
 pub(crate) struct RerunDoc {
     /// Merged into the first request; null removes.
     #[schema(value_type = Option<Object>)]
     changes: Option<Value>,
     /// Goes into both histories.
+    #[schema(min_length = 1, max_length = 2000, pattern = "[^ ]")]
     reason: String,
 }
 
 /// One of `vendor_job_id` and `outcome`.
 #[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 #[schema(as = Resolve)]
 pub(crate) struct ResolveDoc {
     /// It ran: the vendor's id of the job.

@@ -257,7 +257,7 @@ fn reason(fields: &mut Fields<'_>) -> Option<String> {
     tag = "jobs",
     params(
         ("id" = String, Path, description = "`job_…`"),
-        ("Idempotency-Key" = Option<String>, Header, description = "1 to 255 visible ASCII characters, kept 30 days"),
+        ("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{1,255}$", description = "1 to 255 visible ASCII characters, kept 30 days"),
     ),
     request_body(content = crate::openapi::RerunDoc, content_type = "application/json"),
     responses(

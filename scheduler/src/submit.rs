@@ -279,7 +279,7 @@ pub(crate) fn answer(job: JobJson, is_new: bool) -> Response {
     tag = "jobs",
     params(
         ("dry_run" = Option<bool>, Query, description = "Answer the mapped vendor request and the estimate; store nothing"),
-        ("Idempotency-Key" = Option<String>, Header, description = "1 to 255 visible ASCII characters, kept 30 days"),
+        ("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{1,255}$", description = "1 to 255 visible ASCII characters, kept 30 days"),
     ),
     request_body(content = crate::openapi::JobRequestDoc, description = "The job", content_type = "application/json"),
     responses(

@@ -1,6 +1,7 @@
 //! What callers see: jobs, events, artifacts and errors as JSON.
 
 use crate::error::ApiError;
+use crate::openapi::{StateDoc, TaskDoc};
 use chrono::{DateTime, SecondsFormat};
 use longhaul_registry::{MediaSpec, Problem, QuestionKind, SpecCheck, Step, Task, Unit, UsageSource};
 use longhaul_store::{Artifact, CancelOutcome, Event, Job, JobError, JobRecord, JobState, UsageLine, When};
@@ -34,15 +35,15 @@ pub fn decimal(value: Decimal) -> String {
 pub struct JobJson {
     /// `job_…`.
     pub id: String,
-    /// `queued, starting, running, needs_input, collecting, succeeded, failed, cancelled, limit_exceeded, parked`.
-    #[schema(value_type = String, example = "running")]
+    /// Where it stands.
+    #[schema(value_type = StateDoc)]
     pub state: JobState,
     /// The connector's name.
     pub connector: String,
     /// The vendor's name.
     pub vendor: String,
     /// The kind of work.
-    #[schema(value_type = String, example = "image")]
+    #[schema(value_type = TaskDoc)]
     pub task: Task,
     /// The tenant.
     pub tenant: String,
@@ -352,11 +353,11 @@ pub struct EventJson {
     /// The attempt at the time.
     pub attempt: u32,
     /// The content.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     pub data: Value,
     /// The raw exchange beside it: its number, or the exchange itself where asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Value>)]
     pub raw: Option<Value>,
 }
 
@@ -418,7 +419,7 @@ pub struct ProblemJson {
     /// What is wrong and what would be right.
     pub message: String,
     /// The allowed values or ranges, where they can be listed.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Value)]
     pub allowed: Option<Value>,
 }
 
