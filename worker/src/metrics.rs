@@ -69,6 +69,8 @@ pub const METRICS: &[MetricRow] = &[
     ("longhaul_notifications_total", "counter", "reason", "Notifications out, by result: delivered, retried, given_up"),
     ("longhaul_guard_refusals_total", "counter", "reason", "Addresses and redirects refused by the guard"),
     ("longhaul_connection_resets_total", "counter", "vendor", "Kept connections that died under a free call"),
+    ("longhaul_downloads_resumed_total", "counter", "vendor", "Downloads taken up again where they were cut"),
+    ("longhaul_retry_after_total", "counter", "vendor", "Readable Retry-After answers, each of them honoured"),
 ];
 
 /// The worker's counters.
@@ -84,6 +86,8 @@ pub struct Metrics {
     notifications: Family<ReasonLabels, Counter>,
     guard_refusals: Family<ReasonLabels, Counter>,
     resets: Family<VendorLabels, Counter>,
+    resumed: Family<VendorLabels, Counter>,
+    retry_after: Family<VendorLabels, Counter>,
 }
 
 fn lateness_buckets() -> Histogram {
@@ -104,6 +108,8 @@ impl Default for Metrics {
             notifications: Family::default(),
             guard_refusals: Family::default(),
             resets: Family::default(),
+            resumed: Family::default(),
+            retry_after: Family::default(),
         };
         let registry = &mut metrics.registry;
         register(registry, "longhaul_step_lateness_seconds", metrics.lateness.clone());
@@ -116,6 +122,8 @@ impl Default for Metrics {
         register(registry, "longhaul_notifications", metrics.notifications.clone());
         register(registry, "longhaul_guard_refusals", metrics.guard_refusals.clone());
         register(registry, "longhaul_connection_resets", metrics.resets.clone());
+        register(registry, "longhaul_downloads_resumed", metrics.resumed.clone());
+        register(registry, "longhaul_retry_after", metrics.retry_after.clone());
         metrics
     }
 }
@@ -189,6 +197,16 @@ impl Metrics {
     /// The guard refused an address or a redirect.
     pub fn guard_refusal(&self, reason: &str) {
         self.guard_refusals.get_or_create(&ReasonLabels { reason: reason.to_owned() }).inc();
+    }
+
+    /// A download was taken up again.
+    pub fn download_resumed(&self, vendor: &str) {
+        self.resumed.get_or_create(&VendorLabels { vendor: vendor.to_owned() }).inc();
+    }
+
+    /// A readable Retry-After came.
+    pub fn retry_after(&self, vendor: &str) {
+        self.retry_after.get_or_create(&VendorLabels { vendor: vendor.to_owned() }).inc();
     }
 
     /// A kept connection died under a free call.
