@@ -1,1 +1,3 @@
-//! placeholder
+//! The worker: takes due steps, speaks to vendors, and brings their outputs home.
+
+pub mod probe;
