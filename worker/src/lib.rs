@@ -9,6 +9,7 @@ pub mod errands;
 pub mod guard;
 pub mod leases;
 pub mod metrics;
+pub mod probe;
 pub mod redact;
 pub mod runner;
 pub mod transport;
