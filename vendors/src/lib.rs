@@ -9,6 +9,7 @@ pub mod flux;
 pub mod inputs;
 pub mod media;
 pub mod reading;
+pub mod runway;
 pub mod sending;
 #[cfg(test)]
 #[allow(dead_code, reason = "each module uses its own part")]
@@ -129,5 +130,5 @@ pub trait JobVendor: Send + Sync + 'static {
 /// Every vendor module, one line each.
 #[must_use]
 pub fn catalog() -> Vec<std::sync::Arc<dyn JobVendor>> {
-    vec![std::sync::Arc::new(flux::Flux)]
+    vec![std::sync::Arc::new(flux::Flux), std::sync::Arc::new(runway::Runway)]
 }

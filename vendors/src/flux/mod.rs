@@ -11,7 +11,7 @@ mod wire;
 
 use crate::failures::{self, by_status, message, passing, start_unknown, vendor_words};
 use crate::inputs::{Embed, fill, placeholder};
-use crate::reading::read_json;
+use crate::reading::{read_json, share};
 use crate::sending::{path_segment, start_silence};
 use crate::{Call, Context, JobVendor, JobView, Prepared, Reply, media};
 use async_trait::async_trait;
@@ -26,7 +26,7 @@ use std::time::Duration;
 
 const TITLE: &str = "FLUX";
 
-/// The model where a job names none.
+/// The model where neither job nor connector names one.
 const DEFAULT_MODEL: &str = "flux-2-pro";
 
 /// How long a picture's address lives.
@@ -50,9 +50,9 @@ impl JobVendor for Flux {
         "flux/1"
     }
 
-    fn prepare(&self, request: &JobRequest, _connector: &Connector) -> Result<Prepared, Vec<Problem>> {
+    fn prepare(&self, request: &JobRequest, connector: &Connector) -> Result<Prepared, Vec<Problem>> {
         let mut problems = Vec::new();
-        let model = model(request, &mut problems);
+        let model = model(request, connector, &mut problems);
         let family = Family::of(&model);
         if request.task != JobTask::Image {
             let message = format!("{TITLE} makes pictures; `{}` is another vendor's work", request.task);
@@ -183,9 +183,9 @@ impl Flux {
     }
 }
 
-fn model(request: &JobRequest, problems: &mut Vec<Problem>) -> String {
+fn model(request: &JobRequest, connector: &Connector, problems: &mut Vec<Problem>) -> String {
     let model = match request.vendor.get("model") {
-        None => DEFAULT_MODEL,
+        None => connector.setting_str("model").unwrap_or(DEFAULT_MODEL),
         Some(model) => model.as_str().unwrap_or_default(),
     };
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -275,12 +275,6 @@ fn ended(word: &str, task: &wire::Task) -> Failure {
 
 fn is_moderation(code: &str) -> bool {
     code.to_ascii_lowercase().contains("moderat")
-}
-
-fn share(progress: &Value) -> Option<f32> {
-    let share = progress.as_f64().filter(|share| (0.0..=1.0).contains(share))?;
-    #[allow(clippy::cast_possible_truncation, reason = "a share of a progress bar")]
-    Some(share as f32)
 }
 
 fn usage(record: &str, quantity: Decimal, source: UsageSource) -> Usage {

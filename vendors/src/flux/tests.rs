@@ -13,6 +13,16 @@ fn bfl() -> Connector {
     connector("flux", fields)
 }
 
+#[test]
+fn a_connector_may_name_the_model_of_jobs_that_name_none() {
+    let mut connector = bfl();
+    connector.settings.insert("model".to_owned(), json!("flux-dev"));
+    let body = json!({"task": "image", "instructions": "x"});
+    let prepared = Flux.prepare(&request(body), &connector).unwrap();
+    assert_eq!((prepared.model.as_deref(), prepared.estimate.len()), (Some("flux-dev"), 0));
+    assert_eq!(prepared.request, json!({"path": "/v1/flux-dev", "body": {"prompt": "x"}}));
+}
+
 fn prepared(body: Value) -> Prepared {
     Flux.prepare(&request(body), &bfl()).unwrap()
 }
@@ -286,12 +296,17 @@ async fn every_error_row_of_the_page() {
     let failure = start(named).await.unwrap_err();
     assert_eq!(failure.retry, Retry::After(Duration::from_secs(3)));
     assert_eq!(failure.vendor_request_id.as_deref(), Some("rq-1"));
-    for (status, kind) in
-        [(404, FailureKind::NotFound), (503, FailureKind::VendorError), (429, FailureKind::RateLimited)]
-    {
-        let failure = poll(answer(status, json!({"detail": "Task not found"}))).await.unwrap_err();
-        assert_eq!(failure.kind, kind);
-        assert!(failure.retry != Retry::Unknown);
+    for (status, body, kind) in [
+        (404, json!({"detail": "Task not found"}), FailureKind::NotFound),
+        (404, json!({}), FailureKind::NotFound),
+        (500, json!({"detail": "Task not found"}), FailureKind::NotFound),
+        (503, json!({"detail": "busy"}), FailureKind::VendorError),
+        (429, json!({}), FailureKind::RateLimited),
+        (307, json!({}), FailureKind::VendorError),
+    ] {
+        let failure = poll(answer(status, body)).await.unwrap_err();
+        assert_eq!(failure.kind, kind, "{status}");
+        assert!(failure.retry != Retry::Unknown, "{status}");
     }
 }
 
