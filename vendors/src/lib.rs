@@ -4,7 +4,13 @@
 //! [`Context`] and returns an outcome; what becomes of the outcome, the engine decides.
 
 mod context;
+pub mod failures;
+pub mod flux;
+pub mod inputs;
+pub mod media;
 pub mod reading;
+pub mod runway;
+pub mod sending;
 #[cfg(test)]
 #[allow(dead_code, reason = "each module uses its own part")]
 pub(crate) mod testing;
@@ -124,5 +130,5 @@ pub trait JobVendor: Send + Sync + 'static {
 /// Every vendor module, one line each.
 #[must_use]
 pub fn catalog() -> Vec<std::sync::Arc<dyn JobVendor>> {
-    vec![]
+    vec![std::sync::Arc::new(flux::Flux), std::sync::Arc::new(runway::Runway)]
 }
