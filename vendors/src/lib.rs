@@ -3,6 +3,8 @@
 //! A module has no retry, sleep, clock, metric, log, HTTP client or credential. It is handed a
 //! [`Context`] and returns an outcome; what becomes of the outcome, the engine decides.
 
+mod agents;
+pub mod claude_managed_agents;
 mod context;
 pub mod reading;
 #[cfg(test)]
@@ -124,5 +126,5 @@ pub trait JobVendor: Send + Sync + 'static {
 /// Every vendor module, one line each.
 #[must_use]
 pub fn catalog() -> Vec<std::sync::Arc<dyn JobVendor>> {
-    vec![]
+    vec![std::sync::Arc::new(claude_managed_agents::ClaudeManagedAgents)]
 }
