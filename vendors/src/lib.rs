@@ -3,6 +3,8 @@
 //! A module has no retry, sleep, clock, metric, log, HTTP client or credential. It is handed a
 //! [`Context`] and returns an outcome; what becomes of the outcome, the engine decides.
 
+mod agents;
+pub mod claude_managed_agents;
 mod context;
 pub mod failures;
 pub mod flux;
@@ -130,5 +132,9 @@ pub trait JobVendor: Send + Sync + 'static {
 /// Every vendor module, one line each.
 #[must_use]
 pub fn catalog() -> Vec<std::sync::Arc<dyn JobVendor>> {
-    vec![std::sync::Arc::new(flux::Flux), std::sync::Arc::new(runway::Runway)]
+    vec![
+        std::sync::Arc::new(claude_managed_agents::ClaudeManagedAgents),
+        std::sync::Arc::new(flux::Flux),
+        std::sync::Arc::new(runway::Runway),
+    ]
 }
