@@ -23,8 +23,9 @@ struct Hill {
 }
 
 impl Painting {
-    /// The picture that these words stand for.
-    pub(super) fn new(width: u32, height: u32, seed: &str) -> Self {
+    /// The picture that these words stand for; without any, a black one.
+    pub(super) fn new(width: u32, height: u32, seed: Option<&str>) -> Self {
+        let Some(seed) = seed else { return Self::black(width, height) };
         let mut dice = Dice::new(seed);
         let hue = dice.unit();
         let sky = [colour(hue, 0.55, 0.45 + 0.3 * dice.unit()), colour(hue + 0.08 + 0.1 * dice.unit(), 0.45, 0.95)];
@@ -42,6 +43,11 @@ impl Painting {
         };
         let hills = [hill(0.0), hill(0.5), hill(1.0)];
         Self { width, height, sky, sun, sun_at, hills }
+    }
+
+    fn black(width: u32, height: u32) -> Self {
+        let hill = Hill { colour: [0.0; 3], base: 2.0, waves: [(0.0, 0.0, 0.0); 3] };
+        Self { width, height, sky: [[0.0; 3]; 2], sun: [0.0; 3], sun_at: (0.0, 0.0, 0.0), hills: [hill; 3] }
     }
 
     /// Width and height in pixels.
