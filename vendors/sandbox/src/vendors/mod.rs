@@ -1,0 +1,13 @@
+//! The stand-ins, one module a vendor.
+
+mod fields;
+mod flux;
+
+use std::sync::Arc;
+
+use crate::standin::{Desk, StandIn};
+
+/// Every stand-in there is.
+pub(crate) fn all(desk: &Desk) -> Vec<Arc<dyn StandIn>> {
+    vec![Arc::new(flux::Flux::new(desk.clone()))]
+}
