@@ -359,9 +359,6 @@ pub struct ProbeArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Run under the limits of a child process and read the hint from stdin
-    #[arg(long, hide = true)]
-    pub child: bool,
 }
 
 /// `longhaul doctor`
