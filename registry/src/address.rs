@@ -8,8 +8,16 @@ pub(crate) struct Address<'a> {
     pub(crate) is_https: bool,
     /// Without brackets.
     pub(crate) host: &'a str,
+    port: Option<u16>,
     /// From the first `/` after the host; may be empty.
     pub(crate) path: &'a str,
+}
+
+impl Address<'_> {
+    /// The port, the scheme's own where none is written.
+    pub(crate) fn port(&self) -> u16 {
+        self.port.unwrap_or(if self.is_https { 443 } else { 80 })
+    }
 }
 
 /// Reads an absolute http(s) address that carries neither user nor query.
@@ -44,8 +52,8 @@ pub(crate) fn read(text: &str) -> Result<Address<'_>, &'static str> {
     if path.contains('#') {
         return Err("it must have no fragment (`#…`)");
     }
-    let (host, _) = read_host(authority).ok_or("its host or port is not readable")?;
-    Ok(Address { is_https, host, path })
+    let (host, port) = read_host(authority).ok_or("its host or port is not readable")?;
+    Ok(Address { is_https, host, port, path })
 }
 
 /// Reads `host`, `host:port`, `[v6]` or `[v6]:port`; the port where there is one.
@@ -117,13 +125,30 @@ mod tests {
     fn addresses_are_taken_apart() {
         let address = read_base("https://api.example.com:8443/v1").unwrap();
         assert_eq!((address.is_https, address.host, address.path), (true, "api.example.com", "/v1"));
+        assert_eq!(address.port(), 8443);
+        assert_eq!((read("https://a.example").unwrap().port(), read("http://a.example").unwrap().port()), (443, 80));
         let address = read_base("http://[::1]:7071/flux").unwrap();
         assert_eq!((address.is_https, address.host, address.path), (false, "::1", "/flux"));
         let refused = [
-            "", "api.example.com", "ftp://a.example", "https://", "https:///x", "https://u:p@a.example",
-            "https://a.example?x=1", "https://a.example/#x", "https://a.example:0", "https://a.example:70000",
-            "https://a.example:1:2", "https://a..example", "https://a example", "https://-a.example",
-            "https://a.example/\\..", "https://[::1", "https://[zz]/", "https://[::1]x/", "https://a.example:+1",
+            "",
+            "api.example.com",
+            "ftp://a.example",
+            "https://",
+            "https:///x",
+            "https://u:p@a.example",
+            "https://a.example?x=1",
+            "https://a.example/#x",
+            "https://a.example:0",
+            "https://a.example:70000",
+            "https://a.example:1:2",
+            "https://a..example",
+            "https://a example",
+            "https://-a.example",
+            "https://a.example/\\..",
+            "https://[::1",
+            "https://[zz]/",
+            "https://[::1]x/",
+            "https://a.example:+1",
         ];
         for text in refused {
             assert!(read_base(text).is_err(), "{text}");
@@ -133,8 +158,21 @@ mod tests {
     #[test]
     fn hosts_that_are_private_by_their_letters() {
         let private = [
-            "localhost", "a.localhost", "LOCALHOST.", "127.0.0.1", "127.9.9.9", "10.1.2.3", "172.16.0.1", "192.168.1.1",
-            "169.254.169.254", "0.0.0.0", "::1", "::", "fd00::1", "fe80::1", "::ffff:10.0.0.1",
+            "localhost",
+            "a.localhost",
+            "LOCALHOST.",
+            "127.0.0.1",
+            "127.9.9.9",
+            "10.1.2.3",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "0.0.0.0",
+            "::1",
+            "::",
+            "fd00::1",
+            "fe80::1",
+            "::ffff:10.0.0.1",
         ];
         for host in private {
             assert!(is_plainly_private(host), "{host}");

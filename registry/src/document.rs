@@ -95,7 +95,8 @@ impl<'t> Document<'t> {
     /// Gives problems their lines and puts them in the order of the file.
     #[must_use]
     pub fn place(&self, problems: Vec<Problem>) -> Vec<FileProblem> {
-        let place = |problem: Problem| FileProblem { file: self.file.clone(), line: self.line_of(&problem.path), problem };
+        let place =
+            |problem: Problem| FileProblem { file: self.file.clone(), line: self.line_of(&problem.path), problem };
         let mut placed: Vec<_> = problems.into_iter().map(place).collect();
         placed.sort_by_key(|problem| problem.line);
         placed

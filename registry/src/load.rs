@@ -121,9 +121,9 @@ impl Registry {
     #[must_use]
     pub fn unsupported_named(&self, name: &str) -> Option<&Unsupported> {
         let name = plain(name);
-        self.unsupported.iter().find(|service| {
-            plain(&service.name) == name || service.also.iter().any(|also| plain(also) == name)
-        })
+        self.unsupported
+            .iter()
+            .find(|service| plain(&service.name) == name || service.also.iter().any(|also| plain(also) == name))
     }
 }
 

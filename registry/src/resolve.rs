@@ -106,9 +106,8 @@ pub fn resolve(name: &str, config: &ConnectorConfig, registry: &Registry) -> Res
 
 fn find_vendor<'r>(path: &str, name: &str, registry: &'r Registry) -> Result<&'r VendorFile, Box<Problem>> {
     let names = registry.names();
-    let problem = |code: &str, message: String| {
-        Box::new(Problem::new(path, code, message).allowed(Value::from(names.clone())))
-    };
+    let problem =
+        |code: &str, message: String| Box::new(Problem::new(path, code, message).allowed(Value::from(names.clone())));
     if name.is_empty() {
         return Err(problem("missing", format!("`vendor` is missing; it is one of {}", names.join(", "))));
     }
@@ -153,13 +152,7 @@ fn read_settings(
     settings
 }
 
-fn check_setting(
-    path: &str,
-    value: &Value,
-    spec: &SettingSpec,
-    config: &ConnectorConfig,
-    problems: &mut Vec<Problem>,
-) {
+fn check_setting(path: &str, value: &Value, spec: &SettingSpec, config: &ConnectorConfig, problems: &mut Vec<Problem>) {
     let wanted = Wanted { kind: &spec.kind, allowed: &spec.allowed, min: None, max: None, max_chars: None };
     let found = check(path, value, &wanted);
     let text = value.as_str().filter(|_| found.is_empty());
@@ -204,7 +197,9 @@ fn check_address(
     let wrong = match address {
         Err(wrong) => wrong,
         Ok(_) if allow_private => return,
-        Ok((false, _)) => "it must begin with https://; http is for a private address with allow_private_network = true",
+        Ok((false, _)) => {
+            "it must begin with https://; http is for a private address with allow_private_network = true"
+        }
         Ok((true, host)) if is_plainly_private(host) => {
             "this address is private: set allow_private_network = true if it is meant, or give the public one"
         }
@@ -214,12 +209,7 @@ fn check_address(
 }
 
 /// Puts the settings where the vendor's file names them.
-fn apply_settings(
-    root: &str,
-    file: &mut VendorFile,
-    settings: &BTreeMap<String, Value>,
-    problems: &mut Vec<Problem>,
-) {
+fn apply_settings(root: &str, file: &mut VendorFile, settings: &BTreeMap<String, Value>, problems: &mut Vec<Problem>) {
     let chosen = settings.get("auth").and_then(Value::as_str).and_then(|choice| file.auth_choices.get(choice));
     if let Some(scheme) = chosen {
         file.auth = scheme.clone();

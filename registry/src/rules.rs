@@ -241,7 +241,12 @@ fn check_abilities(file: &VendorFile, found: &mut Found) {
         found.text(&item("sources", index), source);
     }
     let searches = file.lost_start == LostStart::Find;
-    found.unless(searches == (file.find_s > 0), "find_s", "conflict", "this goes with `lost_start = \"find\"`: give both or neither");
+    found.unless(
+        searches == (file.find_s > 0),
+        "find_s",
+        "conflict",
+        "this goes with `lost_start = \"find\"`: give both or neither",
+    );
     let message = "only a vendor that is searched (`lost_start = \"find\"`) can prove an absence";
     found.unless(searches || !file.absence_proves, "absence_proves", "conflict", message);
     let message = "a vendor whose cancel erases can cancel: set `cancels = true`";
@@ -297,7 +302,12 @@ fn check_option(path: &str, name: &str, option: &OptionSpec, found: &mut Found) 
     for (key, bound) in [("min", option.min), ("max", option.max)] {
         let message = "only a number or an array has a smallest and a largest";
         found.unless(bound.is_none() || is_counted, &join(path, key), "conflict", message);
-        found.unless(bound.is_none_or(f64::is_finite), &join(path, key), "out_of_range", "this must be a finite number");
+        found.unless(
+            bound.is_none_or(f64::is_finite),
+            &join(path, key),
+            "out_of_range",
+            "this must be a finite number",
+        );
     }
     let is_range = option.min.zip(option.max).is_none_or(|(min, max)| min <= max);
     found.unless(is_range, &join(path, "max"), "conflict", "this is below `min`");
