@@ -166,7 +166,7 @@ fn refusal_v6(address: Ipv6Addr) -> Option<Reason> {
         return Some(Reason::Loopback);
     }
     // ::a.b.c.d, ::ffff:a.b.c.d and ::ffff:0:a.b.c.d
-    if address.segments()[..4] == [0, 0, 0, 0] {
+    if matches!(address.segments(), [0, 0, 0, 0, ..]) {
         return Some(Reason::EmbeddedV4);
     }
     if let Some((_, reason)) = V6.iter().find(|(net, _)| net.contains(&address)) {

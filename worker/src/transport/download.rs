@@ -6,7 +6,7 @@ use super::fault::{Fault, Sent, Why};
 use super::record::Answer;
 use super::send::{Incoming, Outgoing, send};
 use super::staging::StagingWriter;
-use super::{is_redirect, nowhere, retry_after};
+use super::{is_redirect, retry_after};
 use crate::guard::{Policy, Reason, Refused, Target, WireEvent};
 use chrono::DateTime;
 use http::header::{
@@ -46,12 +46,6 @@ pub(super) struct Wanted {
     validator: Option<HeaderValue>,
 }
 
-impl Wanted {
-    pub(super) fn plain() -> Self {
-        Self::default()
-    }
-}
-
 /// A download under way.
 struct Progress {
     writer: Box<dyn StagingWriter>,
@@ -80,10 +74,7 @@ impl WorkerTransport {
         } else {
             longhaul_vendors::Target::Absolute(url.to_owned())
         };
-        let first = match self.address(&address) {
-            Ok(first) => first,
-            Err(failure) => return Err(self.lost(route, &self.wanted(&Wanted::plain(), Duration::ZERO), failure)),
-        };
+        let first = self.address(&address).map_err(|failure| self.unaddressed(route, &Method::GET, failure))?;
         let staging = |error: std::io::Error| {
             self.failure(&Fault::new(first.host(), Sent::Maybe, Why::Staging(error.to_string())), false)
         };
@@ -143,15 +134,14 @@ impl WorkerTransport {
             Some(validator) if progress.bytes > 0 => {
                 Wanted { from: progress.bytes, validator: Some(validator.clone()) }
             }
-            _ => Wanted::plain(),
+            _ => Wanted::default(),
         };
-        let mut request = self.wanted(&wanted, deadline.saturating_duration_since(Instant::now()));
+        let mut request = self.wanted(first, &wanted, deadline.saturating_duration_since(Instant::now()));
         let opened = if with_key {
-            request.target = first;
             self.add_key(&mut request).await.map_err(|failure| self.lost(route, &request, failure))?;
             self.open(route, &request).await
         } else {
-            self.follow_or_fault(route, &self.policy, first, &mut request).await
+            self.follow(route, &self.policy, &mut request).await
         };
         let mut answer = match opened {
             Ok(answer) => answer,
@@ -227,8 +217,8 @@ impl WorkerTransport {
         }
     }
 
-    /// A bare `GET`, its target still to be filled in.
-    pub(super) fn wanted(&self, wanted: &Wanted, within: Duration) -> Outgoing {
+    /// A bare `GET`.
+    pub(super) fn wanted(&self, target: Target, wanted: &Wanted, within: Duration) -> Outgoing {
         let mut headers = HeaderMap::new();
         // Ranges count the bytes of an encoding, so none is asked for.
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -240,7 +230,7 @@ impl WorkerTransport {
         }
         Outgoing {
             method: Method::GET,
-            target: nowhere(),
+            target,
             headers,
             payload: super::body::Payload::default(),
             paid: false,
@@ -255,20 +245,8 @@ impl WorkerTransport {
         &self,
         route: &'static str,
         policy: &Policy,
-        first: Target,
-        request: &mut Outgoing,
-    ) -> Result<Incoming, Failure> {
-        self.follow_or_fault(route, policy, first, request).await.map_err(|fault| self.failure(&fault, false))
-    }
-
-    async fn follow_or_fault(
-        &self,
-        route: &'static str,
-        policy: &Policy,
-        first: Target,
         request: &mut Outgoing,
     ) -> Result<Incoming, Fault> {
-        request.target = first;
         for _ in 0..=MAX_HOPS {
             let answer = self.open(route, request).await?;
             if !is_redirect(answer.status) {
@@ -296,30 +274,20 @@ impl WorkerTransport {
         let verdict = wait.map_or(Retry::Backoff, Retry::After);
         let (host, status) = (answer.host(), answer.status);
         let said_expired = status == 400 && String::from_utf8_lossy(body).to_ascii_lowercase().contains("expired");
+        let say = |kind, retry, what: &str| {
+            Failure::new(kind, retry, format!("{host} answered HTTP {status} for an output: {what}"))
+        };
         let failure = match status {
-            401 | 403 if with_key => Failure::new(
-                FailureKind::Auth,
-                Retry::Never,
-                format!("{host} refused the credential for an output (HTTP {status}); check the key's rights"),
-            ),
-            401 | 403 | 404 | 410 => expired(host, status),
+            401 | 403 if with_key => {
+                say(FailureKind::Auth, Retry::Never, "the credential was refused; check the key's rights")
+            }
             400 if said_expired => expired(host, status),
-            429 => Failure::new(
-                FailureKind::RateLimited,
-                verdict,
-                format!("{host} asks for patience with an output (HTTP 429); it is tried again"),
-            ),
-            408 | 425 | 500..=599 => Failure::new(
-                FailureKind::VendorError,
-                verdict,
-                format!("{host} failed to hand out an output (HTTP {status}); it is tried again"),
-            ),
-            _ => Failure::new(
-                FailureKind::VendorError,
-                Retry::Never,
-                format!("{host} refused an output (HTTP {status}); see the raw exchange"),
-            )
-            .code("download_refused"),
+            401 | 403 | 404 | 410 => expired(host, status),
+            200..300 => say(FailureKind::OutputEmpty, verdict, "no bytes yet; it is asked again"),
+            429 => say(FailureKind::RateLimited, verdict, "too many requests; it is asked again"),
+            408 | 425 | 500..600 => say(FailureKind::VendorError, verdict, "a fault on its side; it is asked again"),
+            _ => say(FailureKind::VendorError, Retry::Never, "refused; read the raw exchange in the job's events")
+                .code("download_refused"),
         };
         failure.vendor_code(status.to_string())
     }

@@ -60,83 +60,57 @@ impl Fault {
         if let Why::Refused(refused) = &self.why {
             return refused.failure();
         }
-        let host = &self.host;
-        let (kind, code, verdict, message) = match &self.why {
-            Why::Refused(refused) => return refused.failure(),
-            Why::Connect(what) => (
-                FailureKind::Network,
-                "network",
-                Retry::Backoff,
-                format!("no connection to {host} ({what}); check the network, the name and the port"),
-            ),
-            Why::ConnectTimeout => (
-                FailureKind::Timeout,
-                "timeout",
-                Retry::Backoff,
-                format!("no connection to {host} in time; check the network and the host's status page"),
-            ),
-            Why::Silence => (
-                FailureKind::Timeout,
-                "timeout",
-                Retry::Backoff,
-                format!("{host} said nothing for as long as this call may stay silent; see its status page"),
-            ),
-            Why::Whole => (
-                FailureKind::Timeout,
-                "timeout",
-                Retry::Backoff,
-                format!("the answer of {host} was not whole in time; see its status page"),
-            ),
-            Why::Cut(what) => (
-                FailureKind::Network,
-                "network",
-                Retry::Backoff,
-                format!(
-                    "the connection to {host} ended before the answer did ({what}); it is tried again where that is safe"
-                ),
-            ),
-            Why::TooLarge(limit) => (
-                FailureKind::VendorError,
-                "answer_too_large",
-                Retry::Never,
-                format!(
-                    "the answer of {host} is larger than the {limit} bytes allowed; raise the limit if that is expected"
-                ),
-            ),
-            Why::Encoding(what) => (
-                FailureKind::VendorError,
-                "unreadable_answer",
-                Retry::Backoff,
-                format!("the answer of {host} cannot be decoded ({what}); see the raw exchange"),
-            ),
-            Why::Redirect(status) => (
-                FailureKind::VendorError,
-                "redirect_refused",
-                Retry::Backoff,
-                format!(
-                    "{host} answered with a redirect (HTTP {status}), which is never followed here; check base_url"
-                ),
-            ),
-            Why::Staging(what) => (
-                FailureKind::Internal,
-                "staging_failed",
-                Retry::Backoff,
-                format!(
-                    "the staging area cannot take the answer of {host} ({what}); check the disk's space and rights"
-                ),
-            ),
-            Why::Build(what) => (
-                FailureKind::Internal,
-                "internal",
-                Retry::Never,
-                format!("the call to {host} cannot be built ({what}); report this"),
-            ),
-        };
+        let (kind, code, verdict) = self.verdict();
         let unsent = self.sent == Sent::No;
         let retry = if paid && !unsent { Retry::Unknown } else { verdict };
-        let mut failure = Failure::new(kind, retry, message).code(code);
+        let mut failure = Failure::new(kind, retry, self.message()).code(code);
         failure.unsent = unsent;
         failure
+    }
+
+    /// Kind, code, and what a free call may do.
+    fn verdict(&self) -> (FailureKind, &'static str, Retry) {
+        match &self.why {
+            Why::Refused(_) => (FailureKind::VendorError, "address_refused", Retry::Never),
+            Why::Connect(_) | Why::Cut(_) => (FailureKind::Network, "network", Retry::Backoff),
+            Why::ConnectTimeout | Why::Silence | Why::Whole => (FailureKind::Timeout, "timeout", Retry::Backoff),
+            Why::TooLarge(_) => (FailureKind::VendorError, "answer_too_large", Retry::Never),
+            Why::Encoding(_) => (FailureKind::VendorError, "unreadable_answer", Retry::Backoff),
+            Why::Redirect(_) => (FailureKind::VendorError, "redirect_refused", Retry::Backoff),
+            Why::Staging(_) => (FailureKind::Internal, "staging_failed", Retry::Backoff),
+            Why::Build(_) => (FailureKind::Internal, "internal", Retry::Never),
+        }
+    }
+
+    fn message(&self) -> String {
+        let host = &self.host;
+        match &self.why {
+            Why::Refused(refused) => refused.to_string(),
+            Why::Connect(what) => format!("no connection to {host} ({what}); check the network, the name and the port"),
+            Why::ConnectTimeout => format!("no connection to {host} in time; check the network and the host's status"),
+            Why::Silence => {
+                format!("{host} said nothing for as long as this call may stay silent; check the host's status")
+            }
+            Why::Whole => format!("the answer of {host} was not whole in time; check the host's status"),
+            Why::Cut(what) => {
+                format!("the connection to {host} ended before the answer did ({what}); check the host's status")
+            }
+            Why::TooLarge(limit) => {
+                format!(
+                    "the answer of {host} is larger than the {limit} bytes allowed; ask for less, or raise the limit"
+                )
+            }
+            Why::Encoding(what) => {
+                format!("the answer of {host} cannot be decoded ({what}); read the raw exchange in the job's events")
+            }
+            Why::Redirect(status) => format!(
+                "{host} answered with a redirect (HTTP {status}), which is not followed here; check the connector's base_url"
+            ),
+            Why::Staging(what) => {
+                format!("the staging area cannot take what {host} sends ({what}); check the disk's space and rights")
+            }
+            Why::Build(what) => format!("a call to {host} cannot be built ({what}); report it with the job's id"),
+        }
     }
 }
 

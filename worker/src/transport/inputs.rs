@@ -4,11 +4,12 @@ use super::WorkerTransport;
 use super::download::Wanted;
 use super::fault::Fault;
 use super::record::Answer;
-use crate::guard::Policy;
+use crate::guard::{Policy, WireEvent};
 use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use http::Method;
 use http::header::CONTENT_TYPE;
 use longhaul_registry::{Failure, FailureKind, Retry};
 use longhaul_vendors::InputData;
@@ -49,11 +50,14 @@ impl WorkerTransport {
     async fn fetch_input(&self, url: &str) -> Result<InputData, Failure> {
         let policy = Policy::public(&self.parts.connector.private_hosts)?;
         let limit = self.parts.guard.limits.input_bytes;
-        let mut request = self.wanted(&Wanted::plain(), self.parts.guard.limits.transfer);
+        let first = policy.check(url).map_err(|refused| {
+            self.saw(WireEvent::Refused(refused.reason));
+            self.unaddressed("input", &Method::GET, refused.failure())
+        })?;
+        let mut request = self.wanted(first, &Wanted::default(), self.parts.guard.limits.transfer);
         let fail = |fault: Fault| self.failure(&fault, false);
-        let first = policy.check(url).map_err(|refused| refused.failure())?;
-        let mut answer = self.follow("input", &policy, first, &mut request).await?;
-        let body = answer.read(limit).await.map_err(fail)?;
+        let mut answer = self.follow("input", &policy, &mut request).await.map_err(fail)?;
+        let body = answer.read(limit).await.map_err(|fault| self.broken("input", &request, &answer, fail(fault)))?;
         let name = answer_name(request.target.url.path());
         if !answer.is_success() {
             self.record_whole("input", &request, &answer, &body);

@@ -31,6 +31,7 @@ use body::Payload;
 use bytes::Bytes;
 use chrono::DateTime;
 use fault::{Fault, Why};
+use http::Method;
 use http::header::{ACCEPT_ENCODING, HeaderMap, HeaderName, HeaderValue};
 use longhaul_registry::{AuthScheme, Connector, Failure, FailureKind, Input, Retry};
 use longhaul_vendors::{BoxFuture, Call, InputData, Reply, Sink, StagedBody, Target, Transport};
@@ -80,8 +81,10 @@ impl WorkerTransport {
     }
 
     async fn make(&self, call: Call) -> Result<Reply, Failure> {
-        let (request, early) = self.outgoing(&call).await;
-        if let Err(failure) = early {
+        let target = self.address(&call.target);
+        let target = target.map_err(|failure| self.unaddressed(call.route, &call.method, failure))?;
+        let mut request = self.outgoing(&call, target);
+        if let Err(failure) = self.fill(&call, &mut request).await {
             return Err(self.lost(call.route, &request, failure));
         }
         let fail = |fault: Fault| self.lost(call.route, &request, self.failure(&fault, call.paid));
@@ -105,35 +108,30 @@ impl WorkerTransport {
         }
     }
 
-    /// The request a call describes. With an `Err` beside it, it must not be sent; what there is of it goes
-    /// into the record all the same.
-    async fn outgoing(&self, call: &Call) -> (Outgoing, Result<(), Failure>) {
+    /// The request a call describes, still without headers, body and credential.
+    fn outgoing(&self, call: &Call, target: Address) -> Outgoing {
         let limits = &self.parts.guard.limits;
         let silence = call.silence.unwrap_or(limits.silence);
         let whole = match call.sink {
-            Sink::Memory => limits.whole.max(silence.saturating_mul(2)),
-            Sink::Staging => limits.transfer.max(silence.saturating_mul(2)),
+            Sink::Memory => limits.whole,
+            Sink::Staging => limits.transfer,
         };
-        let mut request = Outgoing {
+        Outgoing {
             method: call.method.clone(),
-            target: nowhere(),
+            target,
             headers: HeaderMap::new(),
             payload: Payload::default(),
             paid: call.paid,
             silence,
-            deadline: Instant::now() + whole,
+            deadline: Instant::now() + whole.max(silence.saturating_mul(2)),
             vendor: self.parts.connector.vendor.vendor.clone(),
-        };
-        let ready = self.fill(call, &mut request).await;
-        (request, ready)
+        }
     }
 
     async fn fill(&self, call: &Call, request: &mut Outgoing) -> Result<(), Failure> {
-        let mut target = self.address(&call.target)?;
         if !call.query.is_empty() {
-            target.url.query_pairs_mut().extend_pairs(&call.query);
+            request.target.url.query_pairs_mut().extend_pairs(&call.query);
         }
-        request.target = target;
         let host = request.target.host();
         let build = |what| Fault::new(host.as_str(), fault::Sent::No, Why::Build(what)).failure(false);
         request.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
@@ -266,6 +264,12 @@ impl WorkerTransport {
         failure
     }
 
+    /// Writes down that there was no place to send anything to.
+    fn unaddressed(&self, route: &'static str, method: &Method, failure: Failure) -> Failure {
+        self.parts.recorder.record_unaddressed(route, method, &failure);
+        failure
+    }
+
     /// Writes down that the answer broke off.
     fn broken(&self, route: &'static str, request: &Outgoing, answer: &Incoming, failure: Failure) -> Failure {
         let broken = Answer::Broken { status: answer.status, headers: &answer.headers, failure: &failure };
@@ -291,11 +295,4 @@ impl Transport for WorkerTransport {
 /// 304 answers a question we never ask, and is no redirect.
 fn is_redirect(status: u16) -> bool {
     (300..400).contains(&status) && status != 304
-}
-
-/// What stands in the record for an address that could not even be read.
-fn nowhere() -> Address {
-    #[expect(clippy::expect_used, reason = "a constant that parses")]
-    let url = Url::parse("https://address.invalid/").expect("a URL");
-    Address { url, open: false }
 }

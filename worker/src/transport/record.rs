@@ -4,7 +4,7 @@ use super::body::Payload;
 use super::send::Outgoing;
 use crate::redact::{self, Redactor};
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use longhaul_registry::{Failure, Step};
 use longhaul_store::RawExchange;
 use std::collections::BTreeSet;
@@ -68,7 +68,15 @@ impl Recorder {
         self.state().redactor.clone()
     }
 
-    /// Writes one exchange down.
+    /// Writes down a call whose address was refused before there was a request.
+    pub(crate) fn record_unaddressed(&self, route: &str, method: &Method, failure: &Failure) {
+        let said = failure.to_string();
+        let text = format!("{method}\n\nnot sent: {}\n", self.redactor().text(&said));
+        self.push(route, format!("{method}\n\n0\n{}", failure.code), text);
+    }
+
+    /// Writes one exchange down. Its fingerprint is taken of what is kept of method, target, status and
+    /// answer body (before that is cut to size), so that a fresh signature or request id makes no difference.
     pub(crate) fn record(&self, route: &str, request: &Outgoing, answer: &Answer<'_>) {
         let redactor = self.redactor();
         let target = redactor.text(&redact::url(&request.target.url)).into_owned();
@@ -78,13 +86,7 @@ impl Recorder {
         text.push('\n');
         let (status, body) = write_answer(&mut text, &redactor, answer);
         let identity = format!("{}\n{target}\n{status}\n{body}", request.method);
-        self.push(RawExchange {
-            step: self.step,
-            route: route.to_owned(),
-            adapter: self.adapter.clone(),
-            fingerprint: redact::sha256_hex(identity.as_bytes()),
-            text,
-        });
+        self.push(route, identity, text);
     }
 
     fn write_request_headers(&self, text: &mut String, redactor: &Redactor, request: &Outgoing) {
@@ -98,7 +100,14 @@ impl Recorder {
         }
     }
 
-    fn push(&self, exchange: RawExchange) {
+    fn push(&self, route: &str, identity: String, text: String) {
+        let exchange = RawExchange {
+            step: self.step,
+            route: route.to_owned(),
+            adapter: self.adapter.clone(),
+            fingerprint: redact::sha256_hex(identity.as_bytes()),
+            text,
+        };
         let mut state = self.state();
         if state.exchanges.len() >= MAX_EXCHANGES {
             state.exchanges.pop();
