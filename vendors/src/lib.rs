@@ -4,6 +4,7 @@
 //! [`Context`] and returns an outcome; what becomes of the outcome, the engine decides.
 
 mod context;
+pub mod elevenlabs;
 pub mod failures;
 pub mod flux;
 pub mod inputs;
@@ -12,7 +13,6 @@ pub mod reading;
 pub mod runway;
 pub mod sending;
 #[cfg(test)]
-#[allow(dead_code, reason = "each module uses its own part")]
 pub(crate) mod testing;
 
 pub use context::*;
@@ -130,5 +130,9 @@ pub trait JobVendor: Send + Sync + 'static {
 /// Every vendor module, one line each.
 #[must_use]
 pub fn catalog() -> Vec<std::sync::Arc<dyn JobVendor>> {
-    vec![std::sync::Arc::new(flux::Flux), std::sync::Arc::new(runway::Runway)]
+    vec![
+        std::sync::Arc::new(elevenlabs::ElevenLabs),
+        std::sync::Arc::new(flux::Flux),
+        std::sync::Arc::new(runway::Runway),
+    ]
 }
