@@ -54,7 +54,7 @@ impl Wanted {
             && same(voice, item.voice_id.as_deref())
             && same(&self.model, item.model_id.as_deref())
             && same(&self.output_format, item.output_format.as_deref())
-            && item.date_unix.is_none_or(|date| date >= since)
+            && item.date().is_none_or(|date| date >= since)
             && item.state.as_ref().and_then(Value::as_str) != Some("deleted")
     }
 }
@@ -74,7 +74,7 @@ pub(super) async fn find(vendor: &ElevenLabs, cx: &Context<'_>, job: &JobView<'_
         matching.iter().flat_map(|item| [item.record().to_owned(), item.history_item_id.0.clone()]).collect();
     let taken = if ids.is_empty() { Vec::new() } else { cx.taken(&ids).await? };
     let is_free = |item: &&Item| !taken.iter().any(|id| id == item.record() || *id == item.history_item_id.0);
-    if let Some(item) = matching.iter().filter(is_free).min_by_key(|item| item.date_unix) {
+    if let Some(item) = matching.iter().filter(is_free).min_by_key(|item| item.date()) {
         let (drafts, report) = made(cx, job, item, true);
         return Ok(Finding::Found(StartAnswer::Finished {
             vendor_job_id: Some(item.record().to_owned()),

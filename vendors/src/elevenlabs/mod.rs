@@ -64,6 +64,7 @@ impl JobVendor for ElevenLabs {
         let taken = ["format", "sample_rate", "channels", "count", "seed", "voice", "language"];
         media::only(&request.media, &taken, TITLE, &mut problems);
         media::one_output(&request.media, TITLE, &mut problems);
+        media::seed_up_to(&request.media, MAX_SEED, TITLE, &mut problems);
         let voice = voice(request, connector, &mut problems);
         let script = script(&model, request, &mut problems);
         let format = rules::output_format(&request.media, request.vendor.get("output_format"), &mut problems);
@@ -226,11 +227,6 @@ fn body(model: &str, script: Option<usize>, request: &JobRequest, problems: &mut
         body.insert("language_code".to_owned(), json!(language));
     }
     if let Some(seed) = request.media.seed {
-        if seed > MAX_SEED {
-            let message = format!("{TITLE} takes a seed of 0 to {MAX_SEED}, not {seed}");
-            let allowed = json!({"min": 0, "max": MAX_SEED});
-            problems.push(Problem::new("media.seed", "out_of_range", message).allowed(allowed));
-        }
         body.insert("seed".to_owned(), json!(seed));
     }
     for (name, value) in request.vendor.iter().filter(|(name, _)| !NOT_BODY.contains(&name.as_str())) {

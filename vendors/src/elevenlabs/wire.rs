@@ -2,6 +2,7 @@
 
 use crate::reading::{Figure, Id};
 use rust_decimal::Decimal;
+use rust_decimal::prelude::ToPrimitive;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -38,7 +39,7 @@ pub(super) struct Item {
     pub(super) text: Option<String>,
     /// Seconds since 1970.
     #[serde(default)]
-    pub(super) date_unix: Option<i64>,
+    date_unix: Option<Figure>,
     /// The account's count before.
     #[serde(default)]
     character_count_change_from: Option<Figure>,
@@ -60,6 +61,11 @@ impl Item {
     /// The id under which a job knows it: the request's, else the item's own.
     pub(super) fn record(&self) -> &str {
         self.request_id.as_ref().filter(|id| !id.0.is_empty()).map_or(self.history_item_id.0.as_str(), |id| &id.0)
+    }
+
+    /// When it was made, in seconds since 1970.
+    pub(super) fn date(&self) -> Option<i64> {
+        self.date_unix?.0?.to_i64()
     }
 
     /// What it cost: the count after less the count before.
