@@ -3,6 +3,8 @@
 //! A module has no retry, sleep, clock, metric, log, HTTP client or credential. It is handed a
 //! [`Context`] and returns an outcome; what becomes of the outcome, the engine decides.
 
+#[cfg(test)]
+mod agreement;
 mod context;
 pub mod elevenlabs;
 pub mod failures;
