@@ -83,13 +83,21 @@ pub fn request_id(reply: &Reply) -> Option<String> {
 #[must_use]
 pub fn message(vendor: &str, status: u16, kind: FailureKind, words: Option<&str>) -> String {
     let words = words.map(vendor_words).filter(|words| !words.is_empty());
-    match (kind, words) {
-        (FailureKind::Auth, _) => {
-            format!("{vendor} refused the connector's credential (HTTP {status}); check the key and its rights")
+    let next = match kind {
+        FailureKind::Auth => {
+            return format!(
+                "{vendor} refused the connector's credential (HTTP {status}); check the key and its rights"
+            );
         }
-        (FailureKind::Quota, Some(words)) => format!("{vendor}: {words} (HTTP {status}); top up the account"),
-        (_, Some(words)) => format!("{vendor}: {words} (HTTP {status})"),
-        (_, None) => format!("{vendor} answered HTTP {status} without a reason"),
+        FailureKind::Quota => "; top up the account or wait for its allowance",
+        FailureKind::InvalidRequest | FailureKind::ContentPolicy => "; change the request and submit it again",
+        FailureKind::ModelUnavailable => "; choose another model",
+        FailureKind::NotFound => "; check the vendor's own list of jobs",
+        _ => "",
+    };
+    match words {
+        Some(words) => format!("{vendor}: {words} (HTTP {status}){next}"),
+        None => format!("{vendor} answered HTTP {status} without a reason{next}"),
     }
 }
 

@@ -17,6 +17,8 @@ pub enum Embed {
         /// The vendor's cap on the whole URI.
         max_bytes: usize,
     },
+    /// Text as it is: the bytes are UTF-8, and an address is fetched, for the vendor does not.
+    Text,
 }
 
 /// The place of `inputs[index]` in a mapped request.
@@ -44,13 +46,17 @@ async fn resolve(cx: &Context<'_>, job: &JobView<'_>, index: usize, embed: Embed
         let message = format!("the mapped request names inputs[{index}], which the job does not have");
         return Err(Failure::new(FailureKind::Internal, Retry::Never, message));
     };
-    if let Some(url) = input.url.as_deref().filter(|url| !url.starts_with("data:")) {
-        return Ok(url.to_owned());
-    }
     if let Some(text) = &input.text {
         return Ok(text.clone());
     }
+    if let Some(url) = input.url.as_deref().filter(|url| embed != Embed::Text && !url.starts_with("data:")) {
+        return Ok(url.to_owned());
+    }
     let data = cx.input(index).await?;
+    if embed == Embed::Text {
+        let text = std::str::from_utf8(&data.data).map(|text| text.trim_start_matches('\u{feff}').to_owned());
+        return text.map_err(|_| unsent(format!("inputs[{index}] is no UTF-8 text; give a text")));
+    }
     let encoded = STANDARD.encode(&data.data);
     let Embed::DataUri { max_bytes } = embed else { return Ok(encoded) };
     let uri = format!("data:{};base64,{encoded}", data.mime);
@@ -62,9 +68,14 @@ async fn resolve(cx: &Context<'_>, job: &JobView<'_>, index: usize, embed: Embed
          address",
         uri.len()
     );
+    Err(unsent(message))
+}
+
+/// An input that this vendor cannot be given: found out before anything was sent.
+pub(crate) fn unsent(message: String) -> Failure {
     let mut failure = Failure::new(FailureKind::InvalidRequest, Retry::Never, message);
     failure.unsent = true;
-    Err(failure)
+    failure
 }
 
 fn index_of(map: &Map<String, Value>) -> Option<usize> {
@@ -124,6 +135,11 @@ mod tests {
         let embed = Embed::DataUri { max_bytes: 26 };
         let filled = fill(&cx, &job.view(), &json!([placeholder(1)]), embed).await.unwrap();
         assert_eq!(filled, json!(["data:image/png;base64,cG5n"]));
+        let text = Script::new().input(1, "text/plain", "\u{feff}grüß".as_bytes()).input(3, "text/plain", &b"\xff"[..]);
+        let cx_text = text.context(&connector);
+        let filled = fill(&cx_text, &job.view(), &json!([placeholder(1), placeholder(2)]), Embed::Text).await.unwrap();
+        assert_eq!(filled, json!(["grüß", "say {\"$input\": 0}"]));
+        assert!(fill(&cx_text, &job.view(), &json!([placeholder(3)]), Embed::Text).await.unwrap_err().unsent);
         let embed = Embed::DataUri { max_bytes: 25 };
         let failure = fill(&cx, &job.view(), &json!([placeholder(1)]), embed).await.unwrap_err();
         assert_eq!((failure.kind, failure.retry, failure.unsent), (FailureKind::InvalidRequest, Retry::Never, true));

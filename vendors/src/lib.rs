@@ -4,8 +4,11 @@
 //! [`Context`] and returns an outcome; what becomes of the outcome, the engine decides.
 
 mod agents;
+#[cfg(test)]
+mod agreement;
 pub mod claude_managed_agents;
 mod context;
+pub mod elevenlabs;
 pub mod failures;
 pub mod flux;
 pub mod inputs;
@@ -14,7 +17,6 @@ pub mod reading;
 pub mod runway;
 pub mod sending;
 #[cfg(test)]
-#[allow(dead_code, reason = "each module uses its own part")]
 pub(crate) mod testing;
 
 pub use context::*;
@@ -134,6 +136,7 @@ pub trait JobVendor: Send + Sync + 'static {
 pub fn catalog() -> Vec<std::sync::Arc<dyn JobVendor>> {
     vec![
         std::sync::Arc::new(claude_managed_agents::ClaudeManagedAgents),
+        std::sync::Arc::new(elevenlabs::ElevenLabs),
         std::sync::Arc::new(flux::Flux),
         std::sync::Arc::new(runway::Runway),
     ]

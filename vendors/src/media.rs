@@ -152,6 +152,15 @@ pub fn one_output(media: &MediaRequest, vendor: &str, problems: &mut Vec<Problem
     }
 }
 
+/// A seed above the vendor's range is refused with the range, never cut.
+pub fn seed_up_to(media: &MediaRequest, max: u64, vendor: &str, problems: &mut Vec<Problem>) {
+    if let Some(seed) = media.seed.filter(|seed| *seed > max) {
+        let message = format!("{vendor} takes a seed of 0 to {max}, not {seed}");
+        let allowed = json!({"min": 0, "max": max});
+        problems.push(Problem::new("media.seed", "out_of_range", message).allowed(allowed));
+    }
+}
+
 /// Every field of `media` that stands and is not in `taken` is a problem: the vendor has no such wish.
 pub fn only(media: &MediaRequest, taken: &[&str], vendor: &str, problems: &mut Vec<Problem>) {
     let given = [

@@ -119,7 +119,7 @@ impl JobVendor for Flux {
                 start_unknown(format!("{TITLE} answered HTTP {} to a start without an id", reply.status))
             }));
         };
-        let polling_url = started.polling_url.filter(|url| !url.is_empty());
+        let polling_url = started.polling_url.as_ref().and_then(Value::as_str).filter(|url| !url.is_empty());
         let quote = started.cost.and_then(|cost| cost.0);
         let report = Report {
             usage: quote.map(|credits| usage(&id, credits, UsageSource::Estimated)).into_iter().collect(),
@@ -174,6 +174,7 @@ impl Flux {
         let cost = task.cost.and_then(|cost| cost.0);
         let report = Report {
             progress: task.progress.as_ref().and_then(share),
+            hint: reply.retry_after,
             usage: cost.map(|credits| usage(id, credits, source)).into_iter().collect(),
             vendor_request_id: failures::request_id(&reply),
             vendor_status: Some(word),

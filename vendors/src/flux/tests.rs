@@ -220,6 +220,9 @@ async fn a_start_without_a_polling_address_is_polled_on_its_own_host() {
     let body = json!({"id": "x3", "status": "Pending", "webhook_url": "https://hooks.example/h"});
     let StartAnswer::Started { vendor_job_id, report } = start(answer(200, body)).await.unwrap() else { panic!() };
     assert_eq!((vendor_job_id.as_str(), report.vendor_state), ("x3", None));
+    let odd = json!({"id": "x3", "polling_url": null, "cost": {"credits": 4}});
+    let StartAnswer::Started { report, .. } = start(answer(200, odd)).await.unwrap() else { panic!() };
+    assert_eq!((report.vendor_state, report.usage), (None, vec![]));
     // The same after a person named the id (R01), and for an address that lost its id.
     let connector = bfl();
     let lame = "https://api.eu1.bfl.ai/v1/get_result";

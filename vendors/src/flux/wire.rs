@@ -13,7 +13,7 @@ pub(super) struct Started {
     pub(super) id: Option<Id>,
     /// Where to poll, often on a sibling host.
     #[serde(default)]
-    pub(super) polling_url: Option<String>,
+    pub(super) polling_url: Option<Value>,
     /// The quote, in credits.
     #[serde(default)]
     pub(super) cost: Option<Figure>,

@@ -81,11 +81,7 @@ impl JobVendor for Runway {
         let ratio = rules::ratio(name, &model, from_image, request, &mut problems);
         let seconds = rules::seconds(name, &model, request, &mut problems);
         let packing = rules::packing(name, &model, request, &mut problems);
-        if let Some(seed) = request.media.seed.filter(|seed| *seed > MAX_SEED) {
-            let message = format!("{TITLE} takes a seed of 0 to {MAX_SEED}, not {seed}");
-            let allowed = json!({"min": 0, "max": MAX_SEED});
-            problems.push(Problem::new("media.seed", "out_of_range", message).allowed(allowed));
-        }
+        media::seed_up_to(&request.media, MAX_SEED, TITLE, &mut problems);
         if !problems.is_empty() {
             return Err(problems);
         }
@@ -152,7 +148,7 @@ impl JobVendor for Runway {
             let message = format!("{TITLE} answered HTTP {} to a start without an id", reply.status);
             return Err(start_unknown(message));
         };
-        let most = credits(started.estimated_cost.as_ref());
+        let most = wire::credits(started.estimated_cost.as_deref());
         let report = Report {
             usage: most.map(|credits| usage(&id, credits, UsageSource::Estimated)).into_iter().collect(),
             vendor_request_id: failures::request_id(&reply),
@@ -212,12 +208,13 @@ impl Runway {
         };
         let id = job.vendor_job_id.unwrap_or_default();
         let ended = matches!(word.as_str(), "SUCCEEDED" | "FAILED" | "CANCELLED");
-        let settled = credits(task.cost.as_ref()).filter(|_| ended);
+        let settled = wire::credits(task.cost.as_deref()).filter(|_| ended);
         let booked = settled.map(|credits| usage(id, credits, UsageSource::Reported)).or_else(|| {
-            credits(task.estimated_cost.as_ref()).map(|credits| usage(id, credits, UsageSource::Estimated))
+            wire::credits(task.estimated_cost.as_deref()).map(|credits| usage(id, credits, UsageSource::Estimated))
         });
         let report = Report {
             progress: task.progress.as_ref().and_then(share),
+            hint: milliseconds(&reply).or(reply.retry_after),
             usage: booked.into_iter().collect(),
             vendor_request_id: failures::request_id(&reply),
             vendor_status: Some(word),
@@ -235,7 +232,13 @@ fn task_path(job: &JobView<'_>) -> Result<String, Failure> {
 }
 
 fn drafts(task: &wire::Task) -> Vec<ArtifactDraft> {
-    let addresses = task.output.iter().flatten().filter_map(Value::as_str).filter(|address| !address.is_empty());
+    let addresses = task
+        .output
+        .iter()
+        .filter_map(Value::as_array)
+        .flatten()
+        .filter_map(Value::as_str)
+        .filter(|address| !address.is_empty());
     addresses
         .map(|address| {
             let source = DraftSource::Url { url: address.to_owned(), with_key: false };
@@ -259,7 +262,7 @@ fn role(address: &str) -> &'static str {
 }
 
 fn ended(task: &wire::Task) -> Failure {
-    let code = task.failure_code.as_deref().filter(|code| !code.is_empty());
+    let code = task.failure_code.as_ref().and_then(Value::as_str).filter(|code| !code.is_empty());
     let kind = code.and_then(coded).unwrap_or(FailureKind::VendorError);
     let why = task.failure.as_ref().and_then(Value::as_str).map(vendor_words).filter(|why| !why.is_empty());
     let why = why.unwrap_or_else(|| "the task failed".to_owned());
@@ -292,10 +295,6 @@ fn coded(code: &str) -> Option<FailureKind> {
 fn milliseconds(reply: &Reply) -> Option<Duration> {
     let milliseconds: f64 = reply.header("retry-after-ms")?.trim().parse().ok()?;
     (milliseconds > 0.0).then(|| Duration::try_from_secs_f64(milliseconds / 1000.0).ok()).flatten()
-}
-
-fn credits(cost: Option<&wire::Cost>) -> Option<Decimal> {
-    cost?.credits?.0
 }
 
 fn usage(record: &str, quantity: Decimal, source: UsageSource) -> Usage {

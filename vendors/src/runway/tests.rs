@@ -289,6 +289,12 @@ async fn a_start_is_estimated_or_its_acceptance_is_unknown() {
     let started = start(answer(200, json!({"id": ID, "estimatedCost": {"credits": 60}}))).await.unwrap();
     let StartAnswer::Started { vendor_job_id, report } = started else { panic!() };
     assert_eq!((vendor_job_id.as_str(), report.usage), (ID, booked("60", UsageSource::Estimated)));
+    // A cost of another make spoils nothing: the id is what was paid for.
+    for odd in [json!(60), json!({"credits": "many"}), json!({"credits": -1}), json!({}), json!(null)] {
+        let started = start(answer(200, json!({"id": 7, "estimatedCost": odd}))).await.unwrap();
+        let StartAnswer::Started { vendor_job_id, report } = started else { panic!() };
+        assert_eq!((vendor_job_id.as_str(), report.usage), ("7", vec![]), "{odd}");
+    }
     // R45: success without an id.
     for body in [json!({}), json!({"id": ""}), json!({"id": null, "estimatedCost": {"credits": 1}})] {
         let failure = start(answer(200, body)).await.unwrap_err();
@@ -388,9 +394,10 @@ async fn every_status_word() {
             (progress.is_some(), booked("60", UsageSource::Estimated))
         );
     }
-    // R12: an unknown word is running, and is counted.
-    let PollAnswer::Running(report) = poll(answer(200, json!({"status": "WARMING"}))).await.unwrap() else { panic!() };
-    assert!(report.unknown_status);
+    // R12: an unknown word is running, and is counted; the vendor's wish for the next poll is kept.
+    let odd = json!({"status": "WARMING", "output": {"node": []}, "failureCode": 7, "progress": 42});
+    let PollAnswer::Running(report) = poll(answer(200, odd).with_retry_after(30)).await.unwrap() else { panic!() };
+    assert_eq!((report.unknown_status, report.progress, report.hint), (true, None, Some(Duration::from_secs(30))));
     let body = json!({"id": ID, "status": "CANCELLED", "cost": {"credits": 0}});
     let PollAnswer::Stopped { outputs: None, report } = poll(answer(200, body)).await.unwrap() else { panic!() };
     assert_eq!(report.usage, booked("0", UsageSource::Reported));

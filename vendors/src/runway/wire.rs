@@ -1,15 +1,19 @@
 //! Runway's JSON, as answers carry it. Fields that nothing hangs on are left out.
 
 use crate::reading::{Figure, Id};
+use rust_decimal::Decimal;
 use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
-/// Credits, under `estimatedCost` while it may change and under `cost` once it is settled.
-#[derive(Debug, Deserialize)]
-pub(super) struct Cost {
-    /// The figure; 0 where everything was refunded.
-    #[serde(default)]
-    pub(super) credits: Option<Figure>,
+/// Reads `{"credits": n}`, which stands under `estimatedCost` while it may change and under `cost` once it is
+/// settled (0 where everything was refunded). A cost of another make is unknown and spoils nothing else.
+pub(super) fn credits(cost: Option<&RawValue>) -> Option<Decimal> {
+    #[derive(Deserialize)]
+    struct Cost {
+        credits: Figure,
+    }
+    serde_json::from_str::<Cost>(cost?.get()).ok()?.credits.0
 }
 
 /// The answer to a start. It has no status.
@@ -21,7 +25,7 @@ pub(super) struct Started {
     pub(super) id: Option<Id>,
     /// The most that may be charged.
     #[serde(default)]
-    pub(super) estimated_cost: Option<Cost>,
+    pub(super) estimated_cost: Option<Box<RawValue>>,
 }
 
 /// A task.
@@ -36,19 +40,19 @@ pub(super) struct Task {
     pub(super) progress: Option<Value>,
     /// The most that may be charged, before the end.
     #[serde(default)]
-    pub(super) estimated_cost: Option<Cost>,
+    pub(super) estimated_cost: Option<Box<RawValue>>,
     /// What was charged, at the end.
     #[serde(default)]
-    pub(super) cost: Option<Cost>,
+    pub(super) cost: Option<Box<RawValue>>,
     /// Addresses of the outputs, signed.
     #[serde(default)]
-    pub(super) output: Option<Vec<Value>>,
+    pub(super) output: Option<Value>,
     /// Why it failed, for a person.
     #[serde(default)]
     pub(super) failure: Option<Value>,
     /// Why it failed, in dotted parts.
     #[serde(default)]
-    pub(super) failure_code: Option<String>,
+    pub(super) failure_code: Option<Value>,
 }
 
 /// A refusal: `error` is a text; other fields are not promised.
