@@ -2,6 +2,7 @@
 
 mod fields;
 mod flux;
+mod runway;
 
 use std::sync::Arc;
 
@@ -9,5 +10,5 @@ use crate::standin::{Desk, StandIn};
 
 /// Every stand-in there is.
 pub(crate) fn all(desk: &Desk) -> Vec<Arc<dyn StandIn>> {
-    vec![Arc::new(flux::Flux::new(desk.clone()))]
+    vec![Arc::new(flux::Flux::new(desk.clone())), Arc::new(runway::Runway::new(desk.clone()))]
 }
