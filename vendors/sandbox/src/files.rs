@@ -36,6 +36,20 @@ pub(crate) enum Trouble {
     Missing,
 }
 
+impl Trouble {
+    /// The trouble that a scenario of that name stands for.
+    #[must_use]
+    pub(crate) fn of(scenario: &str) -> Option<Self> {
+        match scenario {
+            "truncated" => Some(Self::Truncated),
+            "html" => Some(Self::Html),
+            "empty_file" => Some(Self::Empty),
+            "missing_file" => Some(Self::Missing),
+            _ => None,
+        }
+    }
+}
+
 /// One file.
 #[derive(Debug, Clone)]
 pub(crate) struct File {
@@ -94,6 +108,12 @@ impl Files {
 
     pub(crate) fn name(&self, id: &str) -> Option<String> {
         self.lock().files.get(id).map(|file| file.name.clone())
+    }
+
+    pub(crate) fn remove(&self, id: &str) {
+        let mut inner = self.lock();
+        inner.files.remove(id);
+        inner.made.retain(|(made, _)| made != id);
     }
 
     pub(crate) fn reset(&self) {

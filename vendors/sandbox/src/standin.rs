@@ -121,6 +121,11 @@ impl Desk {
         self.0.files.store(vendor, file)
     }
 
+    /// Deletes a file.
+    pub(crate) fn remove(&self, file_id: &str) {
+        self.0.files.remove(file_id);
+    }
+
     /// A signed address for a stored file that dies `link.ttl_ms` from now.
     #[must_use]
     pub(crate) fn link(&self, vendor: &str, file_id: &str, link: &Link) -> String {

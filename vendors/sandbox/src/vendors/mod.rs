@@ -1,7 +1,9 @@
 //! The stand-ins, one module a vendor.
 
+mod elevenlabs;
 mod fields;
 mod flux;
+mod runway;
 
 use std::sync::Arc;
 
@@ -9,5 +11,9 @@ use crate::standin::{Desk, StandIn};
 
 /// Every stand-in there is.
 pub(crate) fn all(desk: &Desk) -> Vec<Arc<dyn StandIn>> {
-    vec![Arc::new(flux::Flux::new(desk.clone()))]
+    vec![
+        Arc::new(elevenlabs::ElevenLabs::new(desk.clone())),
+        Arc::new(flux::Flux::new(desk.clone())),
+        Arc::new(runway::Runway::new(desk.clone())),
+    ]
 }

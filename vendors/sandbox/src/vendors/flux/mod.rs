@@ -2,7 +2,7 @@
 //!
 //! Scenarios: `slow`, `never_ends`, `moderated` (the prompt), `moderated_output`, `fails`, `failed`, `empty`,
 //! `no_url`, `unknown_status`, `vanishes`, `late` (not found at first), `expired_url` (the first link is dead, a
-//! further poll hands out a good one), `expired_url_forever`, `truncated`, `html`, `empty_file`, `wrong_size`,
+//! further poll hands out a good one), `expired_url_forever`, `truncated`, `html`, `empty_file`, `missing_file`, `wrong_size`,
 //! `rate_limited` (two refusals first), `server_error` (one first), `quota`.
 
 mod request;
@@ -182,13 +182,6 @@ fn picture(asked: &Asked, scenario: &str) -> File {
         _ => (asked.width, asked.height),
     };
     let media = Media::image(asked.kind, width, height, &asked.prompt);
-    let trouble = match scenario {
-        "truncated" => Some(Trouble::Truncated),
-        "html" => Some(Trouble::Html),
-        "empty_file" => Some(Trouble::Empty),
-        "missing_file" => Some(Trouble::Missing),
-        _ => None,
-    };
     let ending = match asked.kind {
         Kind::Png => "png",
         Kind::Webp => "webp",
@@ -198,7 +191,7 @@ fn picture(asked: &Asked, scenario: &str) -> File {
         name: format!("sample.{ending}"),
         content_type: media.content_type().to_owned(),
         content: Content::Made(Box::new(media)),
-        trouble,
+        trouble: Trouble::of(scenario),
     }
 }
 
