@@ -19,7 +19,7 @@ pub fn vendors(output: Output, command: VendorsCommand) -> anyhow::Result<()> {
     let registry = registry()?;
     match command {
         VendorsCommand::List => {
-            let rows: Vec<Value> = registry.list().iter().map(|vendor| json!(vendor)).collect();
+            let rows: Vec<Value> = registry.list().vendors.iter().map(|vendor| json!(vendor)).collect();
             list(output, "vendors", &rows, &[
                 ("vendor", |row| text(&row["vendor"])),
                 ("title", |row| text(&row["title"])),
@@ -33,12 +33,12 @@ pub fn vendors(output: Output, command: VendorsCommand) -> anyhow::Result<()> {
             Ok(())
         }
         VendorsCommand::Show { vendor } => {
-            if let Some(detail) = registry.detail(&vendor) {
-                show_vendor(output, &detail);
+            if let Some(file) = registry.vendor(&vendor) {
+                show_vendor(output, &VendorDetail::from(&**file));
                 return Ok(());
             }
             let unsupported = registry.unsupported_named(&vendor).map(|found| {
-                format!("{}: {}\ninstead: {}", found.title, found.why, found.alternative)
+                format!("{}: {}\ninstead: {}", found.title, found.why, found.instead)
             });
             let near = || nearest(&vendor, registry.names()).map(|near| format!("; did you mean {near}?"));
             let message = unsupported.unwrap_or_else(|| {

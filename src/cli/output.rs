@@ -3,7 +3,6 @@
 #![allow(clippy::print_stdout, reason = "this module is stdout")]
 
 use super::args::Output;
-use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use serde_json::Value;
 use std::io::Write;
@@ -54,7 +53,7 @@ pub fn one(output: Output, item: &Value, rows: &[(&str, String)]) {
 
 fn plain_table() -> Table {
     let mut table = Table::new();
-    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.load_style(comfy_table::presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table
 }
 

@@ -2,8 +2,9 @@
 
 pub mod env;
 
+use longhaul_registry::shape::{Field, Shape, may};
 use longhaul_registry::{
-    Connector, ConnectorConfig, Document, Field, FileProblem, FileProblems, Problem, Registry, Shape, may, resolve,
+    Connector, ConnectorConfig, Document, FileProblem, FileProblems, Problem, Registry, resolve,
 };
 use rust_decimal::Decimal;
 use serde::Deserialize;
