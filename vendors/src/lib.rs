@@ -3,8 +3,21 @@
 //! A module has no retry, sleep, clock, metric, log, HTTP client or credential. It is handed a
 //! [`Context`] and returns an outcome; what becomes of the outcome, the engine decides.
 
+mod agents;
+#[cfg(test)]
+mod agreement;
+pub mod claude_managed_agents;
 mod context;
+pub mod elevenlabs;
+pub mod failures;
+pub mod flux;
+pub mod inputs;
+pub mod media;
 pub mod reading;
+pub mod runway;
+pub mod sending;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use context::*;
 
@@ -64,6 +77,12 @@ pub trait JobVendor: Send + Sync + 'static {
     /// The vendor's name, as in the registry.
     fn name(&self) -> &'static str;
 
+    /// The name and version of this reading of the wire, such as `flux/1`: kept beside every raw exchange,
+    /// so that a mended module can tell what an older one made of it.
+    fn adapter(&self) -> &'static str {
+        self.name()
+    }
+
     /// Checks a request against what the vendor can do and maps it. Pure.
     ///
     /// - a value that does not fit is a [`Problem`] with the allowed values; nothing is clamped
@@ -115,5 +134,10 @@ pub trait JobVendor: Send + Sync + 'static {
 /// Every vendor module, one line each.
 #[must_use]
 pub fn catalog() -> Vec<std::sync::Arc<dyn JobVendor>> {
-    vec![]
+    vec![
+        std::sync::Arc::new(claude_managed_agents::ClaudeManagedAgents),
+        std::sync::Arc::new(elevenlabs::ElevenLabs),
+        std::sync::Arc::new(flux::Flux),
+        std::sync::Arc::new(runway::Runway),
+    ]
 }
