@@ -35,7 +35,8 @@ pub struct Limits {
     /// From the request's last byte to the answer's first, and between pieces of a body. 60 s; a call may
     /// ask for another.
     pub silence: Duration,
-    /// A whole call whose answer goes into memory. 5 min, or twice its silence where that is longer.
+    /// A whole call whose answer goes into memory. 5 min, or twice the silence a call asks for where that
+    /// is longer.
     pub whole: Duration,
     /// A whole transfer into the staging area. 6 h.
     pub transfer: Duration,

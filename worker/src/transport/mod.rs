@@ -123,7 +123,7 @@ impl WorkerTransport {
             payload: Payload::default(),
             paid: call.paid,
             silence,
-            deadline: Instant::now() + whole.max(silence.saturating_mul(2)),
+            deadline: Instant::now() + whole.max(call.silence.unwrap_or_default().saturating_mul(2)),
             vendor: self.parts.connector.vendor.vendor.clone(),
         }
     }

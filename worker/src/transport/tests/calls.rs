@@ -195,7 +195,7 @@ async fn a_trickle_that_is_never_silent_still_has_an_end() {
         Act::Trickle(pieces, millis(20))
     })
     .await;
-    let kit = Setup::at(&server.base()).with(|setup| short(&mut setup.limits)).build();
+    let kit = Setup::at(&server.base()).with(|setup| setup.limits.whole = millis(600)).build();
     let failure = kit.call(Call::get("poll", "/").paid()).await.unwrap_err();
     assert_eq!((failure.kind, failure.retry), (FailureKind::Timeout, Retry::Unknown));
     assert!(failure.message.contains("not whole in time"), "{}", failure.message);
