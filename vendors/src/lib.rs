@@ -3,6 +3,7 @@
 //! A module has no retry, sleep, clock, metric, log, HTTP client or credential. It is handed a
 //! [`Context`] and returns an outcome; what becomes of the outcome, the engine decides.
 
+pub mod a2a;
 mod agents;
 pub mod claude_managed_agents;
 mod context;
@@ -126,5 +127,5 @@ pub trait JobVendor: Send + Sync + 'static {
 /// Every vendor module, one line each.
 #[must_use]
 pub fn catalog() -> Vec<std::sync::Arc<dyn JobVendor>> {
-    vec![std::sync::Arc::new(claude_managed_agents::ClaudeManagedAgents)]
+    vec![std::sync::Arc::new(a2a::A2a), std::sync::Arc::new(claude_managed_agents::ClaudeManagedAgents)]
 }
