@@ -3,6 +3,7 @@
 //! A module has no retry, sleep, clock, metric, log, HTTP client or credential. It is handed a
 //! [`Context`] and returns an outcome; what becomes of the outcome, the engine decides.
 
+pub mod a2a;
 mod agents;
 #[cfg(test)]
 mod agreement;
@@ -134,10 +135,11 @@ pub trait JobVendor: Send + Sync + 'static {
 /// Every vendor module, one line each.
 #[must_use]
 pub fn catalog() -> Vec<std::sync::Arc<dyn JobVendor>> {
-    vec![
         std::sync::Arc::new(claude_managed_agents::ClaudeManagedAgents),
         std::sync::Arc::new(elevenlabs::ElevenLabs),
         std::sync::Arc::new(flux::Flux),
         std::sync::Arc::new(runway::Runway),
     ]
+    vec![
+    vec![std::sync::Arc::new(a2a::A2a), std::sync::Arc::new(claude_managed_agents::ClaudeManagedAgents)]
 }

@@ -49,6 +49,10 @@ async fn create(cx: &Context<'_>, job: &JobView<'_>) -> Result<StartAnswer, Fail
     }
     body["metadata"] = json!({JOB_ID: job.id, ATTEMPT: job.attempt.to_string()});
     let read = api.create(body).await.map_err(missing_setting)?;
+    if read.body.id.0.is_empty() {
+        let message = "the vendor made a session and gives it no id; an empty one costs nothing, so it is asked again";
+        return Err(Failure::new(FailureKind::VendorError, Retry::Backoff, message).code("unreadable_answer"));
+    }
     Ok(StartAnswer::Staged {
         vendor_job_id: read.body.id.0,
         report: Report {
