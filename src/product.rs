@@ -67,9 +67,9 @@ impl Product {
         let store: Arc<dyn Store> = Arc::new(opening.await??);
         let storage = ArtifactStorage::open(&config.artifacts.url, env::lookup)?;
         let vendors = longhaul_vendors::catalog();
-        let limits = connectors.values().filter_map(|connector| {
-            connector.limits.in_flight.map(|in_flight| (connector.name.clone(), in_flight))
-        });
+        let limits = connectors
+            .values()
+            .filter_map(|connector| connector.limits.in_flight.map(|in_flight| (connector.name.clone(), in_flight)));
         store.set_limits(limits.collect()).await?;
         for (name, tenant) in &config.tenants {
             if tenant.budget_usd_per_month.is_some() {

@@ -219,7 +219,11 @@ pub(crate) async fn content(
     let etag = format!("\"{}\"", artifact.sha256);
     let names_it = |name: header::HeaderName| {
         let tags = headers.get(name).and_then(|value| value.to_str().ok());
-        tags.map(|tags| tags.split(',').any(|tag| matches!(tag.trim().trim_start_matches("W/"), "*") || tag.trim().trim_start_matches("W/") == etag))
+        tags.map(|tags| {
+            tags.split(',').any(|tag| {
+                matches!(tag.trim().trim_start_matches("W/"), "*") || tag.trim().trim_start_matches("W/") == etag
+            })
+        })
     };
     if names_it(header::IF_NONE_MATCH) == Some(true) {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response());

@@ -127,7 +127,8 @@ impl FromRequestParts<Shared> for Caller {
         };
         let row = api.tokens.find(&*api.store, &*api.clock, presented.trim()).await?;
         let row = row.ok_or_else(|| ApiError::unauthenticated("the token is unknown or revoked"))?;
-        let role = row.role.parse().map_err(|message: String| ApiError::internal(format!("token {}: {message}", row.id)))?;
+        let role =
+            row.role.parse().map_err(|message: String| ApiError::internal(format!("token {}: {message}", row.id)))?;
         let name = row.name.map_or_else(|| row.id.clone(), |name| format!("{name} ({})", row.id));
         Ok(Self { name, role, tenant: row.tenant })
     }

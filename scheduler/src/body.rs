@@ -161,7 +161,11 @@ impl Params {
 
     /// A parameter's text; an empty one counts as left out.
     pub(crate) fn text(&self, key: &str) -> Option<String> {
-        self.pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone()).filter(|value| !value.is_empty())
+        self.pairs
+            .iter()
+            .find(|(name, _)| name == key)
+            .map(|(_, value)| value.clone())
+            .filter(|value| !value.is_empty())
     }
 
     /// Notes a problem.

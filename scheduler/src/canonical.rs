@@ -80,7 +80,8 @@ mod tests {
 
     #[test]
     fn values_matter() {
-        let forms = ["[1,2]", "[2,1]", "[[1],2]", "[\"1\",2]", "{\"a\":null}", "{}", "[12]", "1e300", "1e301", "null", "-1"];
+        let forms =
+            ["[1,2]", "[2,1]", "[[1],2]", "[\"1\",2]", "{\"a\":null}", "{}", "[12]", "1e300", "1e301", "null", "-1"];
         let hashes: std::collections::BTreeSet<String> = forms.iter().map(|form| of(form)).collect();
         assert_eq!(hashes.len(), forms.len());
     }

@@ -5,8 +5,8 @@ use crate::auth::{Caller, Need};
 use crate::body::{self, Id, Params};
 use crate::error::{ApiError, ApiResult};
 use crate::fields::object;
-use crate::view::time;
 use crate::strict;
+use crate::view::time;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -281,11 +281,7 @@ pub(crate) async fn pause(
         (status = 404, description = "There is none", body = crate::view::ErrorBody),
     )
 )]
-pub(crate) async fn resume(
-    State(api): State<Shared>,
-    caller: Caller,
-    Id(name): Id,
-) -> ApiResult<Json<ConnectorJson>> {
+pub(crate) async fn resume(State(api): State<Shared>, caller: Caller, Id(name): Id) -> ApiResult<Json<ConnectorJson>> {
     caller.may_operate_all()?;
     installed(&api, &name)?;
     api.store.set_connector(&name, ConnectorState::Open).await?;

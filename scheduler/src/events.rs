@@ -17,7 +17,7 @@ use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::Stream;
 use longhaul_registry::Problem;
-use longhaul_store::{Changed, StoredExchange, StoreResult};
+use longhaul_store::{Changed, StoreResult, StoredExchange};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
@@ -239,7 +239,8 @@ impl Tail {
                 if events.is_empty() {
                     // A pruned job has no more to tell; neither has one that ended and was told whole.
                     let record = self.api.store.get(id).await?;
-                    self.ended = record.is_none_or(|record| record.job.state.is_final() && record.job.seq <= self.after);
+                    self.ended =
+                        record.is_none_or(|record| record.job.state.is_final() && record.job.seq <= self.after);
                 }
                 Ok(events.into_iter().map(|event| (event.seq, EventJson::new(event))).collect())
             }

@@ -168,7 +168,8 @@ impl Fields<'_> {
             self.wrong(key, "a decimal as a string or a number", &value);
             return None;
         };
-        let plain = !text.is_empty() && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
+        let plain =
+            !text.is_empty() && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
         let amount = plain.then(|| longhaul_registry::quantity_from_text(text)).flatten();
         if amount.is_none() {
             let message = "must be a decimal such as \"0.50\": not below zero, finite, at most 1e15";

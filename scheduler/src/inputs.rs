@@ -228,7 +228,9 @@ mod tests {
         assert_eq!(read("data:text/plain;charset=utf-8;base64,aGk="), text("text/plain;charset=utf-8", b"hi"));
         assert_eq!(read("DATA:image/PNG;BASE64,aGk"), text("image/png", b"hi"));
         assert_eq!(read("data:image/png;base64,aGk%3D"), text("image/png", b"hi"));
-        for bad in ["data:image/png;base64", "data:image/png;base64,*", "data:image/png;base64,", "data:x y;base64,aGk="] {
+        for bad in
+            ["data:image/png;base64", "data:image/png;base64,*", "data:image/png;base64,", "data:x y;base64,aGk="]
+        {
             assert!(read(bad).is_err(), "{bad}");
         }
     }
@@ -237,7 +239,15 @@ mod tests {
     fn addresses_are_https_or_opened() {
         let check = |url: &str| check_address(url, "u", |host| host == "127.0.0.1:7071").is_none();
         assert!(check("https://example.com/a.png") && check("http://127.0.0.1:7071/x"));
-        for bad in ["http://example.com/a", "http://127.0.0.1:7072/", "ftp://x/y", "/a.png", "https://u:p@x/", "file:///etc/passwd", ""] {
+        for bad in [
+            "http://example.com/a",
+            "http://127.0.0.1:7072/",
+            "ftp://x/y",
+            "/a.png",
+            "https://u:p@x/",
+            "file:///etc/passwd",
+            "",
+        ] {
             assert!(!check(bad), "{bad}");
         }
     }

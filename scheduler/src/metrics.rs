@@ -70,12 +70,8 @@ const CONNECTOR_UP: MetricInfo = MetricInfo {
     labels: "connector; state: open, cooling, parked, paused",
     help: "1 for the state that a connector is in",
 };
-const SSE_CLIENTS: MetricInfo = MetricInfo {
-    name: "longhaul_sse_clients",
-    kind: "gauge",
-    labels: "",
-    help: "Open event streams",
-};
+const SSE_CLIENTS: MetricInfo =
+    MetricInfo { name: "longhaul_sse_clients", kind: "gauge", labels: "", help: "Open event streams" };
 const PRUNED: MetricInfo = MetricInfo {
     name: "longhaul_pruned_jobs_total",
     kind: "counter",
@@ -90,17 +86,8 @@ const SERVICE_ERRORS: MetricInfo = MetricInfo {
 };
 
 /// Every metric of the scheduler, in the order of the page.
-pub const METRICS: [MetricInfo; 9] = [
-    SUBMISSIONS,
-    REQUESTS,
-    REQUEST_SECONDS,
-    JOBS,
-    OLDEST_DUE,
-    CONNECTOR_UP,
-    SSE_CLIENTS,
-    PRUNED,
-    SERVICE_ERRORS,
-];
+pub const METRICS: [MetricInfo; 9] =
+    [SUBMISSIONS, REQUESTS, REQUEST_SECONDS, JOBS, OLDEST_DUE, CONNECTOR_UP, SSE_CLIENTS, PRUNED, SERVICE_ERRORS];
 
 /// What became of a submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -41,10 +41,14 @@ fn a_whole_request_reads_as_serde_reads_it() {
 #[test]
 fn money_is_read_by_its_own_digits() {
     let with = |money: &str| format!(r#"{{"connector":"c","task":"image","limits":{{"max_cost_usd":{money}}}}}"#);
-    for (money, is) in [("0.1", "0.1"), ("\"0.1\"", "0.1"), ("\"1e3\"", "1000"), ("0.10000000000000000001", "0.10000000000000000001")] {
+    for (money, is) in
+        [("0.1", "0.1"), ("\"0.1\"", "0.1"), ("\"1e3\"", "1000"), ("0.10000000000000000001", "0.10000000000000000001")]
+    {
         assert_eq!(good(&with(money)).limits.max_cost_usd.unwrap().to_string(), is);
     }
-    for money in ["\"-1\"", "-1", "\"NaN\"", "NaN", "\"\"", "\"\\\"1\\\"\"", "1e400", "true", "[1]", "\"1,5\"", "Infinity"] {
+    for money in
+        ["\"-1\"", "-1", "\"NaN\"", "NaN", "\"\"", "\"\\\"1\\\"\"", "1e400", "true", "[1]", "\"1,5\"", "Infinity"]
+    {
         let problems = problems_of(&with(money));
         assert_eq!(problems.len(), 1, "{money}");
         assert_eq!(problems[0].0, "limits.max_cost_usd", "{money}");

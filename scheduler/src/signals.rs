@@ -298,11 +298,7 @@ async fn rerun_one(api: &Api, caller: &Caller, id: &str, headers: &HeaderMap, bo
     let admitted = submit::admit_tree(api, caller, tree, &mut Vec::new()).await?;
     let hash = canonical::hash(&json!({"rerun_of": id, "body": whole}));
     let event = submit::operator_event(json!({"action": "rerun_of", "job": id, "reason": reason, "by": caller.name}));
-    let extras = Extras {
-        idempotency: key.map(|key| (key, hash)),
-        rerun_of: Some(id.to_owned()),
-        events: vec![event],
-    };
+    let extras = Extras { idempotency: key.map(|key| (key, hash)), rerun_of: Some(id.to_owned()), events: vec![event] };
     let submission = admitted.into_submission(api, extras).await?;
     let (job, is_new) = submit::store(api, submission).await?;
     if is_new {

@@ -48,7 +48,8 @@ fn unreadable(bytes: &[u8], reading: &Reading<'_>, error: &serde_json::Error) ->
         return Problem::new(path, "missing", "the body is empty; send a JSON object");
     }
     let (line, column) = (error.line(), error.column());
-    let what = format!("not JSON at line {line}, column {column}; NaN, Infinity, comments and trailing commas are none");
+    let what =
+        format!("not JSON at line {line}, column {column}; NaN, Infinity, comments and trailing commas are none");
     Problem::new(path, "unreadable", what)
 }
 

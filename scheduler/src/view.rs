@@ -475,7 +475,8 @@ mod tests {
             line(1, Unit::Seconds, "0.1", UsageSource::Computed, None),
         ];
         let sums = merged(&lines);
-        let text: Vec<_> = sums.iter().map(|sum| (sum.unit.as_str(), sum.quantity.as_str(), sum.usd.as_deref())).collect();
+        let text: Vec<_> =
+            sums.iter().map(|sum| (sum.unit.as_str(), sum.quantity.as_str(), sum.usd.as_deref())).collect();
         assert_eq!(text, [("credits", "9", None), ("credits", "4.5", Some("0.045")), ("seconds", "0.1", None)]);
     }
 }

@@ -44,22 +44,30 @@ pub async fn run(
     let mut found = Findings::default();
     match config::load(file) {
         Ok(config) => {
-            let from = config.file.as_ref().map_or_else(|| "the defaults (no longhaul.toml here)".to_owned(), |path| path.display().to_string());
+            let from = config
+                .file
+                .as_ref()
+                .map_or_else(|| "the defaults (no longhaul.toml here)".to_owned(), |path| path.display().to_string());
             found.add("configuration", Ok(from));
             look(&mut found, &config).await;
             server(&mut found, &config, url, token, args.check).await;
         }
         Err(problems) => found.add("configuration", Err(problems.to_string())),
     }
-    list(output, "checks", &found.0, &[
-        ("", |row| match (row["ok"] == json!(true), row["warning"] == json!(true)) {
-            (true, true) => "warn".to_owned(),
-            (true, false) => "ok".to_owned(),
-            (false, _) => "FAIL".to_owned(),
-        }),
-        ("check", |row| text(&row["check"])),
-        ("finding", |row| text(&row["message"])),
-    ]);
+    list(
+        output,
+        "checks",
+        &found.0,
+        &[
+            ("", |row| match (row["ok"] == json!(true), row["warning"] == json!(true)) {
+                (true, true) => "warn".to_owned(),
+                (true, false) => "ok".to_owned(),
+                (false, _) => "FAIL".to_owned(),
+            }),
+            ("check", |row| text(&row["check"])),
+            ("finding", |row| text(&row["message"])),
+        ],
+    );
     let failed = found.0.iter().filter(|row| row["ok"] == json!(false)).count();
     if failed > 0 {
         return Err(Exit::failed(format!("{failed} of {} checks failed", found.0.len())).into());
@@ -72,7 +80,11 @@ async fn look(found: &mut Findings, config: &Config) {
     match ArtifactStorage::open(&config.artifacts.url, env::lookup) {
         Ok(storage) => found.add(
             "artifacts",
-            storage.check().await.map(|()| format!("{} can be written", config.artifacts.url)).map_err(|error| error.to_string()),
+            storage
+                .check()
+                .await
+                .map(|()| format!("{} can be written", config.artifacts.url))
+                .map_err(|error| error.to_string()),
         ),
         Err(error) => found.add("artifacts", Err(error.to_string())),
     }
@@ -115,7 +127,8 @@ async fn store(found: &mut Findings, config: &Config) {
     let clock = Arc::new(SystemClock::default());
     match SqliteStore::open_shared(&path, SqliteOptions::default(), clock) {
         Ok(store) => {
-            let result = store.check().await.map(|()| format!("{shown} hangs together")).map_err(|error| error.to_string());
+            let result =
+                store.check().await.map(|()| format!("{shown} hangs together")).map_err(|error| error.to_string());
             found.add("store", result);
             store.close().await;
         }
@@ -169,12 +182,17 @@ async fn server(found: &mut Findings, config: &Config, url: Option<String>, toke
         Err(error) if error.downcast_ref::<super::client::Refused>().is_some() => {
             found.add("server", Err(format!("{base} is not ready: {error}")));
         }
-        Err(_) if named || check => found.add("server", Err(format!("nothing answers on {base}; start longhaul serve"))),
+        Err(_) if named || check => {
+            found.add("server", Err(format!("nothing answers on {base}; start longhaul serve")))
+        }
         Err(_) => found.warn("server", &format!("nothing answers on {base}: not started")),
     }
     if check {
         let names = super::args::ConnectorsCommand::Check { names: Vec::new() };
         let result = super::remote::connectors(&client, Output::Ndjson, names).await;
-        found.add("free checks", result.map(|()| "every credential works".to_owned()).map_err(|error| error.to_string()));
+        found.add(
+            "free checks",
+            result.map(|()| "every credential works".to_owned()).map_err(|error| error.to_string()),
+        );
     }
 }

@@ -29,8 +29,9 @@ pub async fn run(client: &Client, output: Output, command: JobsCommand) -> anyho
         JobsCommand::Replay(args) => replay(client, output, args).await,
         JobsCommand::Rerun { job, changes, reason } => {
             let changes: Value = match changes {
-                Some(text) => serde_json::from_str(&text)
-                    .map_err(|error| Exit::usage(format!("--changes is no JSON ({error}); write '{{\"instructions\": \"…\"}}'")))?,
+                Some(text) => serde_json::from_str(&text).map_err(|error| {
+                    Exit::usage(format!("--changes is no JSON ({error}); write '{{\"instructions\": \"…\"}}'"))
+                })?,
                 None => Value::Null,
             };
             let mut body = json!({"reason": reason});
@@ -82,12 +83,17 @@ async fn submit(client: &Client, output: Output, args: SubmitArgs) -> anyhow::Re
 async fn submit_batch(client: &Client, output: Output, text: String) -> anyhow::Result<()> {
     let results = client.post_lines("/v1/jobs/batch", text).await?;
     let failed = results.iter().filter(|result| result.get("error").is_some()).count();
-    list(output, "results", &results, &[
-        ("job", |result| self::text(&result["job"]["id"])),
-        ("state", |result| self::text(&result["job"]["state"])),
-        ("error", |result| self::text(&result["error"]["code"])),
-        ("message", |result| self::text(&result["error"]["message"])),
-    ]);
+    list(
+        output,
+        "results",
+        &results,
+        &[
+            ("job", |result| self::text(&result["job"]["id"])),
+            ("state", |result| self::text(&result["job"]["state"])),
+            ("error", |result| self::text(&result["error"]["code"])),
+            ("message", |result| self::text(&result["error"]["message"])),
+        ],
+    );
     match failed {
         0 => Ok(()),
         all if all == results.len() => Err(Exit::failed(format!("none of {all} jobs was accepted")).into()),
@@ -123,16 +129,21 @@ async fn list_jobs(client: &Client, output: Output, args: ListArgs) -> anyhow::R
             break;
         }
     }
-    list(output, "jobs", &jobs, &[
-        ("job", |job| text(&job["id"])),
-        ("state", |job| text(&job["state"])),
-        ("connector", |job| text(&job["connector"])),
-        ("task", |job| text(&job["task"])),
-        ("tenant", |job| text(&job["tenant"])),
-        ("usd", |job| text(&job["cost_usd"])),
-        ("error", |job| text(&job["error"]["code"])),
-        ("created", |job| text(&job["created_at"])),
-    ]);
+    list(
+        output,
+        "jobs",
+        &jobs,
+        &[
+            ("job", |job| text(&job["id"])),
+            ("state", |job| text(&job["state"])),
+            ("connector", |job| text(&job["connector"])),
+            ("task", |job| text(&job["task"])),
+            ("tenant", |job| text(&job["tenant"])),
+            ("usd", |job| text(&job["cost_usd"])),
+            ("error", |job| text(&job["error"]["code"])),
+            ("created", |job| text(&job["created_at"])),
+        ],
+    );
     if jobs.is_empty() {
         return Err(Exit::nothing("no job matches").into());
     }
@@ -160,13 +171,18 @@ async fn show(client: &Client, output: Output, job: &str, events: bool) -> anyho
         show_job(output, &found);
         line("");
     }
-    list(output, "events", &history, &[
-        ("seq", |event| text(&event["seq"])),
-        ("at", |event| text(&event["at"])),
-        ("kind", |event| text(&event["kind"])),
-        ("step", |event| text(&event["step"])),
-        ("data", |event| text(&event["data"])),
-    ]);
+    list(
+        output,
+        "events",
+        &history,
+        &[
+            ("seq", |event| text(&event["seq"])),
+            ("at", |event| text(&event["at"])),
+            ("kind", |event| text(&event["kind"])),
+            ("step", |event| text(&event["step"])),
+            ("data", |event| text(&event["data"])),
+        ],
+    );
     Ok(())
 }
 
@@ -181,28 +197,35 @@ pub fn show_job(output: Output, job: &Value) {
         format!("{}: {}\n{}", text(&error["code"]), text(&error["message"]), text(&error["hint"]))
     };
     let question = &job["question"];
-    let question =
-        if question.is_null() { String::new() } else { format!("{} ({})", text(&question["prompt"]), text(&question["kind"])) };
-    one(output, job, &[
-        ("job", text(&job["id"])),
-        ("state", text(&job["state"])),
-        ("connector", text(&job["connector"])),
-        ("task", text(&job["task"])),
-        ("tenant", text(&job["tenant"])),
-        ("attempt", text(&job["attempt"])),
-        ("polls", text(&job["polls"])),
-        ("errors", text(&job["errors"])),
-        ("next step", format!("{} {}", text(&job["step"]["kind"]), text(&job["step"]["due_at"])).trim().to_owned()),
-        ("at the vendor", text(&job["vendor_job_id"])),
-        ("question", question),
-        ("cancel", text(&job["cancel"]["outcome"])),
-        ("artifacts", artifacts.join("\n")),
-        ("usage", usage.join("\n")),
-        ("cost", text(&job["cost_usd"])),
-        ("error", error),
-        ("created", text(&job["created_at"])),
-        ("finished", text(&job["finished_at"])),
-    ]);
+    let question = if question.is_null() {
+        String::new()
+    } else {
+        format!("{} ({})", text(&question["prompt"]), text(&question["kind"]))
+    };
+    one(
+        output,
+        job,
+        &[
+            ("job", text(&job["id"])),
+            ("state", text(&job["state"])),
+            ("connector", text(&job["connector"])),
+            ("task", text(&job["task"])),
+            ("tenant", text(&job["tenant"])),
+            ("attempt", text(&job["attempt"])),
+            ("polls", text(&job["polls"])),
+            ("errors", text(&job["errors"])),
+            ("next step", format!("{} {}", text(&job["step"]["kind"]), text(&job["step"]["due_at"])).trim().to_owned()),
+            ("at the vendor", text(&job["vendor_job_id"])),
+            ("question", question),
+            ("cancel", text(&job["cancel"]["outcome"])),
+            ("artifacts", artifacts.join("\n")),
+            ("usage", usage.join("\n")),
+            ("cost", text(&job["cost_usd"])),
+            ("error", error),
+            ("created", text(&job["created_at"])),
+            ("finished", text(&job["finished_at"])),
+        ],
+    );
 }
 
 /// One artifact in words.
@@ -264,7 +287,10 @@ async fn watch(client: &Client, output: Output, id: &str) -> anyhow::Result<Valu
         }
         if state == "needs_input" {
             let question = &job["question"];
-            eprintln!("the vendor asks: {}\n  longhaul jobs answer {id} --text … | --choice … | --approve | --deny", text(&question["prompt"]));
+            eprintln!(
+                "the vendor asks: {}\n  longhaul jobs answer {id} --text … | --choice … | --approve | --deny",
+                text(&question["prompt"])
+            );
         }
         client.get(&format!("/v1/jobs/{id}/wait"), &query).await?;
     }
@@ -283,7 +309,8 @@ async fn answer(client: &Client, output: Output, args: AnswerArgs) -> anyhow::Re
         None => {
             let job = client.get(&format!("/v1/jobs/{}", args.job), &[]).await?;
             let standing = job["question"]["id"].as_str().map(str::to_owned);
-            standing.ok_or_else(|| Exit::nothing(format!("{} asks nothing (it is {})", args.job, text(&job["state"]))))?
+            standing
+                .ok_or_else(|| Exit::nothing(format!("{} asks nothing (it is {})", args.job, text(&job["state"]))))?
         }
     };
     let mut body = json!({"question_id": question});
@@ -328,12 +355,17 @@ async fn each(client: &Client, output: Output, jobs: &[String], verb: &str, body
     }
     match (done.as_slice(), jobs.len()) {
         ([job], 1) => show_job(output, job),
-        _ => list(output, "jobs", &done, &[
-            ("job", |job| text(&job["id"])),
-            ("state", |job| text(&job["state"])),
-            ("step", |job| text(&job["step"]["kind"])),
-            ("cancel", |job| text(&job["cancel"]["outcome"])),
-        ]),
+        _ => list(
+            output,
+            "jobs",
+            &done,
+            &[
+                ("job", |job| text(&job["id"])),
+                ("state", |job| text(&job["state"])),
+                ("step", |job| text(&job["step"]["kind"])),
+                ("cancel", |job| text(&job["cancel"]["outcome"])),
+            ],
+        ),
     }
     match failed.len() {
         0 => Ok(()),

@@ -20,16 +20,21 @@ pub fn vendors(output: Output, command: VendorsCommand) -> anyhow::Result<()> {
     match command {
         VendorsCommand::List => {
             let rows: Vec<Value> = registry.list().vendors.iter().map(|vendor| json!(vendor)).collect();
-            list(output, "vendors", &rows, &[
-                ("vendor", |row| text(&row["vendor"])),
-                ("title", |row| text(&row["title"])),
-                ("tasks", |row| words(&row["tasks"])),
-                ("lost start", |row| text(&row["lost_start"])),
-                ("cancels", |row| yes(&row["cancels"])),
-                ("asks", |row| yes(&row["asks"])),
-                ("unit", |row| text(&row["unit"])),
-                ("verified", |row| text(&row["verified"])),
-            ]);
+            list(
+                output,
+                "vendors",
+                &rows,
+                &[
+                    ("vendor", |row| text(&row["vendor"])),
+                    ("title", |row| text(&row["title"])),
+                    ("tasks", |row| words(&row["tasks"])),
+                    ("lost start", |row| text(&row["lost_start"])),
+                    ("cancels", |row| yes(&row["cancels"])),
+                    ("asks", |row| yes(&row["asks"])),
+                    ("unit", |row| text(&row["unit"])),
+                    ("verified", |row| text(&row["verified"])),
+                ],
+            );
             Ok(())
         }
         VendorsCommand::Show { vendor } => {
@@ -37,12 +42,15 @@ pub fn vendors(output: Output, command: VendorsCommand) -> anyhow::Result<()> {
                 show_vendor(output, &VendorDetail::from(&**file));
                 return Ok(());
             }
-            let unsupported = registry.unsupported_named(&vendor).map(|found| {
-                format!("{}: {}\ninstead: {}", found.title, found.why, found.instead)
-            });
+            let unsupported = registry
+                .unsupported_named(&vendor)
+                .map(|found| format!("{}: {}\ninstead: {}", found.title, found.why, found.instead));
             let near = || nearest(&vendor, registry.names()).map(|near| format!("; did you mean {near}?"));
             let message = unsupported.unwrap_or_else(|| {
-                format!("there is no vendor {vendor:?}{}", near().unwrap_or_else(|| "; longhaul vendors list".to_owned()))
+                format!(
+                    "there is no vendor {vendor:?}{}",
+                    near().unwrap_or_else(|| "; longhaul vendors list".to_owned())
+                )
             });
             Err(Exit::nothing(message).into())
         }
@@ -78,29 +86,37 @@ fn show_vendor(output: Output, detail: &VendorDetail) {
             format!("{model}{} USD a {} (as of {})", text(&price["usd"]), text(&price["unit"]), text(&price["as_of"]))
         })
         .collect();
-    one(output, &value, &[
-        ("vendor", text(&value["vendor"])),
-        ("title", text(&value["title"])),
-        ("documentation", text(&value["docs"])),
-        ("verified", text(&value["verified"])),
-        ("base URL", text(&value["base_url"])),
-        ("credential", text(&value["auth"]["scheme"])),
-        ("tasks", words(&value["tasks"])),
-        ("formats", words(&value["formats"])),
-        ("a lost start", text(&value["lost_start_means"])),
-        ("can be cancelled", yes(&value["cancels"])),
-        ("asks questions", yes(&value["asks"])),
-        ("bills in", text(&value["unit"])),
-        ("prices", prices.join("\n")),
-        ("settings", map("settings", about)),
-        ("job options", map("options", about)),
-    ]);
+    one(
+        output,
+        &value,
+        &[
+            ("vendor", text(&value["vendor"])),
+            ("title", text(&value["title"])),
+            ("documentation", text(&value["docs"])),
+            ("verified", text(&value["verified"])),
+            ("base URL", text(&value["base_url"])),
+            ("credential", text(&value["auth"]["scheme"])),
+            ("tasks", words(&value["tasks"])),
+            ("formats", words(&value["formats"])),
+            ("a lost start", text(&value["lost_start_means"])),
+            ("can be cancelled", yes(&value["cancels"])),
+            ("asks questions", yes(&value["asks"])),
+            ("bills in", text(&value["unit"])),
+            ("prices", prices.join("\n")),
+            ("settings", map("settings", about)),
+            ("job options", map("options", about)),
+        ],
+    );
 }
 
 /// `longhaul probe`
 pub async fn probe(args: ProbeArgs) -> anyhow::Result<()> {
     let readable = std::fs::metadata(&args.file).and_then(|meta| {
-        if meta.is_file() { std::fs::File::open(&args.file).map(drop) } else { Err(std::io::Error::other("it is no file")) }
+        if meta.is_file() {
+            std::fs::File::open(&args.file).map(drop)
+        } else {
+            Err(std::io::Error::other("it is no file"))
+        }
     });
     readable.map_err(|error| Exit::usage(format!("{} cannot be read: {error}", args.file.display())))?;
     let exe = std::env::current_exe()?;
@@ -120,11 +136,16 @@ pub async fn probe(args: ProbeArgs) -> anyhow::Result<()> {
 pub fn explain(output: Output, args: ExplainArgs) -> anyhow::Result<()> {
     let Some(code) = args.code else {
         let rows: Vec<Value> = codes::all().iter().map(|code| json!(code)).collect();
-        list(output, "codes", &rows, &[
-            ("code", |row| text(&row["code"])),
-            ("kind", |row| text(&row["kind"])),
-            ("title", |row| text(&row["title"])),
-        ]);
+        list(
+            output,
+            "codes",
+            &rows,
+            &[
+                ("code", |row| text(&row["code"])),
+                ("kind", |row| text(&row["kind"])),
+                ("title", |row| text(&row["title"])),
+            ],
+        );
         return Ok(());
     };
     match codes::get(&code) {
@@ -178,14 +199,19 @@ pub async fn tokens(config: Config, output: Output, command: TokensCommand) -> a
                     })
                 })
                 .collect();
-            list(output, "tokens", &rows, &[
-                ("id", |row| text(&row["id"])),
-                ("role", |row| text(&row["role"])),
-                ("tenant", |row| text(&row["tenant"])),
-                ("name", |row| text(&row["name"])),
-                ("created", |row| text(&row["created_at"])),
-                ("revoked", |row| text(&row["revoked_at"])),
-            ]);
+            list(
+                output,
+                "tokens",
+                &rows,
+                &[
+                    ("id", |row| text(&row["id"])),
+                    ("role", |row| text(&row["role"])),
+                    ("tenant", |row| text(&row["tenant"])),
+                    ("name", |row| text(&row["name"])),
+                    ("created", |row| text(&row["created_at"])),
+                    ("revoked", |row| text(&row["revoked_at"])),
+                ],
+            );
         }
         TokensCommand::Revoke { id } => {
             if !store.revoke_token(&id).await? {

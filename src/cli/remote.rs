@@ -38,7 +38,10 @@ pub async fn connectors(client: &Client, output: Output, command: ConnectorsComm
             let rows = answer["connectors"].as_array().cloned().unwrap_or_default();
             list(output, "connectors", &rows, &CONNECTOR_COLUMNS);
             if rows.is_empty() {
-                return Err(Exit::nothing("no connector is installed; add a [connectors.NAME] section to longhaul.toml").into());
+                return Err(Exit::nothing(
+                    "no connector is installed; add a [connectors.NAME] section to longhaul.toml",
+                )
+                .into());
             }
             Ok(())
         }
@@ -113,15 +116,20 @@ pub async fn usage(client: &Client, output: Output, args: UsageArgs) -> anyhow::
     query.extend(args.tenant.map(|tenant| ("tenant", tenant)));
     let answer = client.get("/v1/usage", &query).await?;
     let rows = answer["usage"].as_array().cloned().unwrap_or_default();
-    list(output, "usage", &rows, &[
-        ("vendor", |row| text(&row["vendor"])),
-        ("connector", |row| text(&row["connector"])),
-        ("tenant", |row| text(&row["tenant"])),
-        ("day", |row| text(&row["day"])),
-        ("unit", |row| text(&row["unit"])),
-        ("quantity", |row| text(&row["quantity"])),
-        ("usd", |row| text(&row["usd"])),
-    ]);
+    list(
+        output,
+        "usage",
+        &rows,
+        &[
+            ("vendor", |row| text(&row["vendor"])),
+            ("connector", |row| text(&row["connector"])),
+            ("tenant", |row| text(&row["tenant"])),
+            ("day", |row| text(&row["day"])),
+            ("unit", |row| text(&row["unit"])),
+            ("quantity", |row| text(&row["quantity"])),
+            ("usd", |row| text(&row["usd"])),
+        ],
+    );
     if rows.is_empty() {
         return Err(Exit::nothing("nothing is booked there").into());
     }

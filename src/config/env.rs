@@ -11,7 +11,8 @@ pub fn lookup(name: &str) -> Option<String> {
 /// Every `LONGHAUL__…` variable with its value.
 #[must_use]
 pub fn overrides() -> Vec<(String, String)> {
-    let vars = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let vars =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let mut found: Vec<_> = vars.filter(|(name, _)| name.starts_with("LONGHAUL__")).collect();
     found.sort();
     found

@@ -3,9 +3,7 @@
 pub mod env;
 
 use longhaul_registry::shape::{Field, Shape, may};
-use longhaul_registry::{
-    Connector, ConnectorConfig, Document, FileProblem, FileProblems, Problem, Registry, resolve,
-};
+use longhaul_registry::{Connector, ConnectorConfig, Document, FileProblem, FileProblems, Problem, Registry, resolve};
 use rust_decimal::Decimal;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -177,10 +175,7 @@ const FIELDS: &[Field] = &[
         ]),
     ),
     may("notify", Shape::Table(&[may("secret", Shape::Text), may("private_hosts", Shape::List(&Shape::Text))])),
-    may(
-        "log",
-        Shape::Table(&[may("format", Shape::Word(|| vec!["text", "json"])), may("filter", Shape::Text)]),
-    ),
+    may("log", Shape::Table(&[may("format", Shape::Word(|| vec!["text", "json"])), may("filter", Shape::Text)])),
     may("connectors", Shape::Map(&CONNECTOR)),
     may(
         "tenants",
@@ -209,7 +204,8 @@ pub fn load(named: Option<&Path>) -> Result<Config, FileProblems> {
 }
 
 fn cannot_read(path: &Path, error: &std::io::Error) -> FileProblems {
-    let message = format!("cannot be read ({error}); name another file with --config, or leave it out for the defaults");
+    let message =
+        format!("cannot be read ({error}); name another file with --config, or leave it out for the defaults");
     FileProblems(vec![FileProblem {
         file: path.display().to_string(),
         line: 1,
@@ -286,8 +282,11 @@ fn set(table: &mut toml::Table, name: &str, value: &str) -> Result<(), FileProbl
         let problem = Problem::new(path.join("."), "unknown_key", message);
         FileProblems(vec![FileProblem { file: format!("environment variable {name}"), line: 1, problem }])
     };
-    let Some((key, sections)) = path.split_last().filter(|(key, sections)| !key.is_empty() && !sections.is_empty()) else {
-        return Err(wrong("names no key; write LONGHAUL__SECTION__KEY, such as LONGHAUL__WORKER__CONCURRENCY".to_owned()));
+    let Some((key, sections)) = path.split_last().filter(|(key, sections)| !key.is_empty() && !sections.is_empty())
+    else {
+        return Err(wrong(
+            "names no key; write LONGHAUL__SECTION__KEY, such as LONGHAUL__WORKER__CONCURRENCY".to_owned(),
+        ));
     };
     let mut at = table;
     for section in sections {
@@ -410,7 +409,8 @@ mod tests {
     use super::*;
 
     fn problems(text: &str, overrides: &[(&str, &str)]) -> Vec<String> {
-        let overrides: Vec<_> = overrides.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let overrides: Vec<_> =
+            overrides.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let problems = parse("longhaul.toml", text, &overrides).err().map(|problems| problems.0).unwrap_or_default();
         problems.iter().map(ToString::to_string).collect()
     }

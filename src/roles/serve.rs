@@ -17,7 +17,9 @@ pub async fn run(mut config: Config, args: ServeArgs) -> anyhow::Result<()> {
     let product = Product::open(config).await?;
     want_token(&*product.store, listen).await?;
     if product.connectors.is_empty() {
-        tracing::warn!("no connector is installed: no job can be submitted; add a [connectors.NAME] section (longhaul vendors list)");
+        tracing::warn!(
+            "no connector is installed: no job can be submitted; add a [connectors.NAME] section (longhaul vendors list)"
+        );
     }
     let listener = bind(listen).await?;
     product.run(listener, stop).await

@@ -28,6 +28,7 @@ use longhaul_registry::{
     SentStart, StartAnswer, Usage,
 };
 use serde_json::Value;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a request becomes at this vendor, before anything is sent.
@@ -134,12 +135,12 @@ pub trait JobVendor: Send + Sync + 'static {
 
 /// Every vendor module, one line each.
 #[must_use]
-pub fn catalog() -> Vec<std::sync::Arc<dyn JobVendor>> {
-        std::sync::Arc::new(claude_managed_agents::ClaudeManagedAgents),
-        std::sync::Arc::new(elevenlabs::ElevenLabs),
-        std::sync::Arc::new(flux::Flux),
-        std::sync::Arc::new(runway::Runway),
-    ]
+pub fn catalog() -> Vec<Arc<dyn JobVendor>> {
     vec![
-    vec![std::sync::Arc::new(a2a::A2a), std::sync::Arc::new(claude_managed_agents::ClaudeManagedAgents)]
+        Arc::new(a2a::A2a),
+        Arc::new(claude_managed_agents::ClaudeManagedAgents),
+        Arc::new(elevenlabs::ElevenLabs),
+        Arc::new(flux::Flux),
+        Arc::new(runway::Runway),
+    ]
 }

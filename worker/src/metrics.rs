@@ -136,7 +136,7 @@ fn register(registry: &mut Registry, name: &'static str, metric: impl prometheus
 }
 
 impl Metrics {
- /// The registry, for `/metrics`.
+    /// The registry, for `/metrics`.
     #[must_use]
     pub fn registry(&self) -> Arc<Registry> {
         self.registry.clone()

@@ -58,7 +58,8 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     stop.cancel();
     running.await??;
     served.await??;
-    let jobs = finished.map_err(|_| Exit::failed(format!("the demo was not done after {} s", PATIENCE.as_secs())))??;
+    let jobs =
+        finished.map_err(|_| Exit::failed(format!("the demo was not done after {} s", PATIENCE.as_secs())))??;
 
     if args.json {
         jobs.iter().for_each(|(_, job)| output::line(&job.to_string()));

@@ -43,7 +43,8 @@ impl Screen {
     /// A line for a job.
     pub fn line(&self, title: &'static str) -> Line {
         let bar = if self.live { self.bars.add(ProgressBar::new(100)) } else { ProgressBar::hidden() };
-        let style = ProgressStyle::with_template("{spinner} {prefix:13} {bar:24} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style = ProgressStyle::with_template("{spinner} {prefix:13} {bar:24} {msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
         bar.set_style(style);
         bar.set_prefix(title);
         bar.enable_steady_tick(Duration::from_millis(120));
@@ -102,11 +103,16 @@ pub fn table(output: Output, jobs: &[(DemoJob, Value)]) {
             })
         })
         .collect();
-    list(output, "jobs", &rows, &[
-        ("kind", |row| text(&row["kind"])),
-        ("state", |row| text(&row["state"])),
-        ("artifact and spec", |row| text(&row["artifact"])),
-        ("usage", |row| text(&row["usage"])),
-        ("usd", |row| text(&row["usd"])),
-    ]);
+    list(
+        output,
+        "jobs",
+        &rows,
+        &[
+            ("kind", |row| text(&row["kind"])),
+            ("state", |row| text(&row["state"])),
+            ("artifact and spec", |row| text(&row["artifact"])),
+            ("usage", |row| text(&row["usage"])),
+            ("usd", |row| text(&row["usd"])),
+        ],
+    );
 }
