@@ -212,7 +212,7 @@ fn literal_refusal(url: &Url) -> Option<Reason> {
 fn unusable(what: &str) -> Failure {
     let mut failure =
         Failure::new(FailureKind::Internal, Retry::Never, format!("{what}; correct it in the configuration"))
-            .code("address_refused");
+            .code("config_invalid");
     failure.unsent = true;
     failure
 }

@@ -66,7 +66,7 @@ impl WorkerTransport {
     /// - `address_refused`: final
     /// - `output_expired`: a link that is dead (400 that says so, 401, 403, 404, 410)
     /// - `rate_limited`, `vendor_error`: what 429 and 5xx ask for
-    /// - `answer_too_large`: larger than the transport's `max_bytes`
+    /// - `output_too_large`: larger than the transport's `max_bytes`
     /// - `download_cut`: it broke off more often than it is taken up again
     pub async fn download(&self, route: &'static str, url: &str, with_key: bool) -> Result<Downloaded, Failure> {
         let address = if url.starts_with('/') {
@@ -198,11 +198,11 @@ impl WorkerTransport {
             progress.validator = if answer.is_plain() { validator(&answer.headers) } else { None };
         }
         if progress.total.is_some_and(|total| total > max) {
-            return Err(answer.fault(Why::TooLarge(max)));
+            return Err(answer.fault(Why::OutputTooLarge(max)));
         }
         while let Some(piece) = answer.next().await? {
             if progress.bytes + piece.len() as u64 > max {
-                return Err(answer.fault(Why::TooLarge(max)));
+                return Err(answer.fault(Why::OutputTooLarge(max)));
             }
             progress.writer.write(&piece).await.map_err(|error| answer.fault(full(error)))?;
             progress.hash.update(&piece);

@@ -28,8 +28,10 @@ pub(crate) enum Why {
     Whole,
     /// The connection ended before the answer did.
     Cut(String),
-    /// The answer is larger than its sink takes.
+    /// The answer is larger than is taken into memory.
     TooLarge(u64),
+    /// The output is larger than may be stored.
+    OutputTooLarge(u64),
     /// The answer's encoding cannot be undone.
     Encoding(String),
     /// A redirect, which is never followed with a credential.
@@ -74,10 +76,11 @@ impl Fault {
             Why::Refused(_) => (FailureKind::VendorError, "address_refused", Retry::Never),
             Why::Connect(_) | Why::Cut(_) => (FailureKind::Network, "network", Retry::Backoff),
             Why::ConnectTimeout | Why::Silence | Why::Whole => (FailureKind::Timeout, "timeout", Retry::Backoff),
-            Why::TooLarge(_) => (FailureKind::VendorError, "answer_too_large", Retry::Never),
+            Why::TooLarge(_) => (FailureKind::VendorError, "unreadable_answer", Retry::Never),
+            Why::OutputTooLarge(_) => (FailureKind::SpecMismatch, "output_too_large", Retry::Never),
             Why::Encoding(_) => (FailureKind::VendorError, "unreadable_answer", Retry::Backoff),
-            Why::Redirect(_) => (FailureKind::VendorError, "redirect_refused", Retry::Backoff),
-            Why::Staging(_) => (FailureKind::Internal, "staging_failed", Retry::Backoff),
+            Why::Redirect(_) => (FailureKind::VendorError, "vendor_error", Retry::Backoff),
+            Why::Staging(_) => (FailureKind::Internal, "storage_unavailable", Retry::Backoff),
             Why::Build(_) => (FailureKind::Internal, "internal", Retry::Never),
         }
     }
@@ -96,9 +99,10 @@ impl Fault {
                 format!("the connection to {host} ended before the answer did ({what}); check the host's status")
             }
             Why::TooLarge(limit) => {
-                format!(
-                    "the answer of {host} is larger than the {limit} bytes allowed; ask for less, or raise the limit"
-                )
+                format!("the answer of {host} is larger than the {limit} bytes allowed; ask for less in one answer")
+            }
+            Why::OutputTooLarge(limit) => {
+                format!("the output at {host} is larger than the {limit} bytes allowed; raise [artifacts] max_bytes")
             }
             Why::Encoding(what) => {
                 format!("the answer of {host} cannot be decoded ({what}); read the raw exchange in the job's events")

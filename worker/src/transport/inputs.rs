@@ -76,7 +76,7 @@ fn refused_input(status: u16, host: &str) -> Failure {
     let message = format!("the input at {host} answered HTTP {status}; check that its URL is still valid");
     let passing = matches!(status, 408 | 425 | 429 | 500..=599);
     if passing {
-        Failure::new(FailureKind::Network, Retry::Backoff, message).code("input_unreachable")
+        Failure::new(FailureKind::Network, Retry::Backoff, message)
     } else {
         Failure::new(FailureKind::InvalidRequest, Retry::Never, message).code("input_unreachable")
     }

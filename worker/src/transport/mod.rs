@@ -153,7 +153,7 @@ impl WorkerTransport {
             refused.failure()
         })?;
         let connector = &self.parts.connector;
-        let scheme = &connector.vendor.auth;
+        let scheme = connector.auth();
         if *scheme == AuthScheme::None {
             return Ok(());
         }
@@ -214,7 +214,7 @@ impl WorkerTransport {
         while let Some(piece) = answer.next().await? {
             bytes += piece.len() as u64;
             if bytes > self.parts.max_bytes {
-                return Err(answer.fault(Why::TooLarge(self.parts.max_bytes)));
+                return Err(answer.fault(Why::OutputTooLarge(self.parts.max_bytes)));
             }
             hash.update(&piece);
             writer.write(&piece).await.map_err(|error| answer.fault(full(error)))?;

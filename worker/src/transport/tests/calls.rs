@@ -91,7 +91,7 @@ async fn gzip_is_undone_and_bounded_after_it() {
     let kit = Kit::at(&server.base());
     assert_eq!(&kit.call(Call::get("poll", "/small")).await.unwrap().body[..], br#"{"status":"Ready"}"#);
     let failure = kit.call(Call::get("poll", "/bomb")).await.unwrap_err();
-    assert_eq!((failure.code.as_str(), failure.retry), ("answer_too_large", Retry::Never));
+    assert_eq!((failure.code.as_str(), failure.retry), ("unreadable_answer", Retry::Never));
     let failure = kit.call(Call::get("poll", "/bomb").paid()).await.unwrap_err();
     assert_eq!(failure.retry, Retry::Unknown);
 }
@@ -105,7 +105,7 @@ async fn an_answer_in_memory_is_bounded_at_eight_mebibytes() {
     .await;
     let kit = Kit::at(&server.base());
     assert_eq!(kit.call(Call::get("poll", "/fits")).await.unwrap().body.len(), 8 << 20);
-    assert_eq!(kit.call(Call::get("poll", "/more")).await.unwrap_err().code, "answer_too_large");
+    assert_eq!(kit.call(Call::get("poll", "/more")).await.unwrap_err().code, "unreadable_answer");
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn a_success_streams_into_staging_and_an_error_stays_in_memory() {
     assert_eq!((reply.status, reply.staged, &reply.body[..]), (422, None, &b"no such voice"[..]));
     let tight = Setup::at(&server.base()).with(|setup| setup.max_bytes = 299_999).build();
     let failure = tight.call(Call::get("speak", "/speech").to_staging()).await.unwrap_err();
-    assert_eq!((failure.code.as_str(), failure.retry), ("answer_too_large", Retry::Never));
+    assert_eq!((failure.code.as_str(), failure.retry), ("output_too_large", Retry::Never));
     assert_eq!(tight.staged_files(), 0, "what was refused leaves nothing behind");
 }
 
