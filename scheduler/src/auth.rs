@@ -4,7 +4,8 @@ use crate::api::{Api, Shared};
 use crate::error::{ApiError, ApiResult};
 use crate::tokens::Role;
 use axum::extract::FromRequestParts;
-use axum::http::header::AUTHORIZATION;
+use axum::http::HeaderMap;
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::request::Parts;
 use longhaul_store::JobRecord;
 
@@ -116,10 +117,11 @@ impl FromRequestParts<Shared> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, api: &Shared) -> ApiResult<Self> {
         let Some(header) = parts.headers.get(AUTHORIZATION) else {
-            return match api.options.require_token {
-                true => Err(ApiError::unauthenticated("this server wants a token")),
-                false => Ok(Self::local()),
-            };
+            if api.options.require_token {
+                return Err(ApiError::unauthenticated("this server wants a token"));
+            }
+            refuse_web_pages(&parts.headers)?;
+            return Ok(Self::local());
         };
         let bearer = header.to_str().ok().and_then(|text| text.split_once(' '));
         let Some((_, presented)) = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")) else {
@@ -132,4 +134,33 @@ impl FromRequestParts<Shared> for Caller {
         let name = row.name.map_or_else(|| row.id.clone(), |name| format!("{name} ({})", row.id));
         Ok(Self { name, role, tenant: row.tenant })
     }
+}
+
+/// Where no token is needed, whoever reaches loopback may spend money: a web page that the user happens to
+/// have open must not, neither across origins nor by a name that was rebound to loopback.
+fn refuse_web_pages(headers: &HeaderMap) -> ApiResult<()> {
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("unreadable"));
+    let host = text(HOST.as_str());
+    let foreign_host = host.is_some_and(|host| !is_loopback(host));
+    let foreign_origin = text(ORIGIN.as_str()).is_some_and(|origin| {
+        let own = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+        own.is_none() || own != host
+    });
+    let foreign_site = text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none"));
+    if foreign_host || foreign_origin || foreign_site {
+        let message = "this server wants no token, so it answers loopback callers only, not web pages of others";
+        let hint = "call it as http://127.0.0.1 or http://localhost, or with a token";
+        return Err(ApiError::forbidden(message, hint));
+    }
+    Ok(())
+}
+
+/// Whether a `Host` header names this machine.
+fn is_loopback(host: &str) -> bool {
+    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _)) => address,
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    let by_name = name.eq_ignore_ascii_case("localhost") || name.to_ascii_lowercase().ends_with(".localhost");
+    by_name || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }

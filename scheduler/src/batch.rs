@@ -23,8 +23,8 @@ use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// Jobs committed together.
-const CHUNK: usize = 500;
+/// Jobs committed together: few enough that a store which fails tells of exactly these.
+const CHUNK: usize = 128;
 /// Bytes of lines taken before a chunk is committed although it is not full.
 const CHUNK_BYTES: usize = 8 << 20;
 /// Lines checked at one time.
@@ -85,9 +85,16 @@ impl Batch {
         let cap = usize::try_from(self.api.options.max_body_bytes).unwrap_or(usize::MAX);
         let (mut rest, mut chunk, mut chunk_bytes) = (Vec::new(), Vec::new(), 0);
         loop {
-            let piece = body::next(stream).await;
-            let ended = !matches!(piece, Ok(Some(_)));
-            let mut piece = piece.as_ref().ok().and_then(Option::as_ref).map_or(&[][..], |piece| piece.as_ref());
+            let piece = match body::next(stream).await {
+                Ok(Some(piece)) => piece,
+                Ok(None) => break,
+                Err(error) => {
+                    // The line that was cut is no job, even where it happens to read as one.
+                    self.commit(chunk).await?;
+                    return Err(error);
+                }
+            };
+            let mut piece = piece.as_ref();
             while let Some(end) = piece.iter().position(|byte| *byte == b'\n') {
                 let (head, tail) = piece.split_at(end);
                 rest.extend_from_slice(head);
@@ -104,9 +111,6 @@ impl Batch {
             if rest.len() > cap {
                 self.commit(chunk).await?;
                 return Err(ApiError::too_large("a line", cap as u64, "[api] max_body_bytes"));
-            }
-            if ended {
-                break;
             }
         }
         chunk.push(rest);

@@ -7,15 +7,13 @@ use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use uuid::Uuid;
 
 /// How long a list of tokens is used before it is read again: a revoked token works no longer than that.
 const FRESH: Duration = Duration::from_secs(1);
-
-/// A token that is not in the list makes it be read again, at most this often.
-const RECHECK: Duration = Duration::from_millis(50);
 
 /// What a token may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,11 +106,25 @@ pub async fn create(
 /// The tokens as last read, kept for a moment.
 #[derive(Default)]
 pub(crate) struct TokenCache {
-    last: Mutex<Option<(Duration, Arc<Rows>)>>,
+    last: Mutex<Option<Reading>>,
+    /// Readings begun so far.
+    readings: AtomicU64,
+    /// One reading at a time, however many unknown tokens are presented.
+    turn: tokio::sync::Mutex<()>,
 }
 
 /// Live tokens by id.
 type Rows = HashMap<String, TokenRow>;
+
+/// A list of tokens as it was read.
+#[derive(Clone)]
+struct Reading {
+    /// When, on the clock that never jumps.
+    at: Duration,
+    /// Which reading it was.
+    number: u64,
+    rows: Arc<Rows>,
+}
 
 impl TokenCache {
     /// The live row that a presented token belongs to; `None` for an unknown, revoked or malformed one.
@@ -127,25 +139,33 @@ impl TokenCache {
             return Ok(None);
         };
         let id = format!("tok_{public}");
-        let mut rows = self.rows(store, clock, FRESH).await?;
-        if !rows.contains_key(&id) {
-            rows = self.rows(store, clock, RECHECK).await?;
-        }
+        let now = clock.monotonic();
+        let fresh = |last: &Reading| now.saturating_sub(last.at) < FRESH && last.rows.contains_key(&id);
+        let rows = match self.last().filter(fresh) {
+            Some(last) => last.rows,
+            // Too old, or the token may have been made since.
+            None => self.read(store, now).await?,
+        };
         let hash = sha256_hex(presented.as_bytes());
         Ok(rows.get(&id).filter(|row| equal(row.hash.as_bytes(), hash.as_bytes())).cloned())
     }
 
-    async fn rows(&self, store: &dyn Store, clock: &dyn Clock, fresh: Duration) -> Result<Arc<Rows>, StoreError> {
-        let now = clock.monotonic();
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((at, rows)) = last
-            && now.saturating_sub(at) < fresh
-        {
-            return Ok(rows);
+    fn last(&self) -> Option<Reading> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The tokens as a reading shows them that began after this call did: one's own, or another's.
+    async fn read(&self, store: &dyn Store, now: Duration) -> Result<Arc<Rows>, StoreError> {
+        let begun_before = self.readings.load(Ordering::SeqCst);
+        let _turn = self.turn.lock().await;
+        if let Some(last) = self.last().filter(|last| last.number > begun_before) {
+            return Ok(last.rows);
         }
+        let number = self.readings.fetch_add(1, Ordering::SeqCst) + 1;
         let live = store.tokens().await?.into_iter().filter(|row| row.revoked_ms.is_none());
         let rows: Arc<Rows> = Arc::new(live.map(|row| (row.id.clone(), row)).collect());
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, Arc::clone(&rows)));
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Reading { at: now, number, rows: Arc::clone(&rows) });
         Ok(rows)
     }
 }
