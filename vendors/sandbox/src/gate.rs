@@ -93,8 +93,10 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: 
     });
     let reused = nth.is_some_and(|nth| nth > 1);
     let fault = gate.desk.books().take_fault(&target.vendor, &route, reused);
-    let visit = Visit { gate: &gate, target, route, query, body, seq, leak, reused, wire };
-    visit.answer(parts, next, fault).await
+    let visit = Visit { gate: Arc::clone(&gate), target, route, query, body, seq, leak, reused, wire };
+    // A vendor goes on with what it has read whether or not the client is still there.
+    let answering = tokio::spawn(visit.answer(parts, next, fault));
+    answering.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }
 
 impl Gate {
@@ -112,8 +114,8 @@ impl Gate {
 }
 
 /// One request on its way.
-struct Visit<'a> {
-    gate: &'a Gate,
+struct Visit {
+    gate: Arc<Gate>,
     target: Target,
     route: String,
     query: String,
@@ -124,7 +126,7 @@ struct Visit<'a> {
     wire: Option<Wire>,
 }
 
-impl Visit<'_> {
+impl Visit {
     async fn answer(self, parts: axum::http::request::Parts, next: Next, fault: Option<Fault>) -> Response {
         if let Some(fault) = &fault
             && !fault.acts()
