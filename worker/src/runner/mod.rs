@@ -6,6 +6,8 @@
 mod committing;
 mod hands;
 mod steps;
+#[cfg(test)]
+mod tests;
 
 pub use hands::{Collect, Collecting, Session, Wire};
 
