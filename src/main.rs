@@ -1,4 +1,5 @@
 //! `longhaul`: parses the command line and wires the roles together; nothing else.
+#![allow(unreachable_pub, reason = "a binary has no outside")]
 
 mod cli;
 mod config;

@@ -13,7 +13,7 @@ use longhaul_worker::credentials::Credentials;
 use longhaul_worker::errands::Errands;
 use longhaul_worker::guard::{Guard, GuardConfig};
 use longhaul_worker::metrics::Metrics;
-use longhaul_worker::staging::Staging;
+use longhaul_worker::transport::FolderStaging;
 use longhaul_worker::wire::{Counting, LiveWire, StoredInputs};
 use longhaul_worker::{Worker, WorkerParts};
 use std::collections::BTreeMap;
@@ -88,9 +88,10 @@ impl Product {
         }
         let credentials = Credentials::new(Arc::new(env::lookup));
         let folder = config.staging();
-        let staging = Arc::new(Staging::open(&folder).with_context(|| {
+        std::fs::create_dir_all(&folder).with_context(|| {
             format!("the staging folder {} cannot be used; name another in [worker] staging", folder.display())
-        })?);
+        })?;
+        let staging = Arc::new(FolderStaging { folder: folder.clone() });
         let inputs = StoredInputs {
             store: self.store.clone(),
             storage: self.storage.clone(),
@@ -99,21 +100,19 @@ impl Product {
         let wire = Arc::new(LiveWire {
             guard: guard.clone(),
             credentials: credentials.clone(),
-            staging: staging.clone(),
+            staging,
             max_bytes: config.artifacts.max_bytes,
             inputs: Arc::new(inputs),
-            store: self.store.clone(),
             clock: self.clock.clone(),
         });
         let hosts = &config.notify.private_hosts;
         let errands =
             Errands::new(guard, hosts, credentials, config.notify.secret.clone(), wire.clone(), &self.vendors)?;
         let collector = Collector {
-            staging,
+            staging: folder,
             storage: self.storage.clone(),
             store: self.store.clone(),
-            probe: std::env::current_exe().ok(),
-            max_bytes: config.artifacts.max_bytes,
+            probe: std::env::current_exe().context("this program's own file cannot be found")?,
         };
         Ok(Worker::new(WorkerParts {
             store: self.store.clone(),

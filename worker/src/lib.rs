@@ -4,6 +4,7 @@
 pub mod auth;
 pub mod backend;
 pub mod chores;
+pub mod collect;
 pub mod credentials;
 pub mod errands;
 pub mod guard;

@@ -20,7 +20,10 @@ async fn an_upload_is_hashed_kept_and_given_back() {
     let reply = upload(&world, "?name=a%20b.txt", "text/plain; charset=utf-8", b"abc").await;
     assert_eq!(reply.status, 201, "{}", reply.text());
     let artifact = reply.json();
-    assert_eq!((&artifact["sha256"], &artifact["bytes"], &artifact["name"]), (&json!(ABC), &json!(3), &json!("a b.txt")));
+    assert_eq!(
+        (&artifact["sha256"], &artifact["bytes"], &artifact["name"]),
+        (&json!(ABC), &json!(3), &json!("a b.txt"))
+    );
     assert_eq!((&artifact["job"], &artifact["role"], &artifact["spec"]), (&Value::Null, &json!("input"), &Value::Null));
     let id = artifact["id"].as_str().unwrap();
     assert_eq!(world.get(reply.header("location")).await.json(), artifact);
@@ -35,7 +38,10 @@ async fn an_upload_is_hashed_kept_and_given_back() {
     body["inputs"] = json!([{"role": "reference", "artifact": id}]);
     assert_eq!(world.post("/v1/jobs", &body).await.status, 201);
     body["tenant"] = json!("other");
-    assert_eq!(world.post("/v1/jobs", &body).await.problems(), [("inputs[0].artifact".to_owned(), "not_found".to_owned())]);
+    assert_eq!(
+        world.post("/v1/jobs", &body).await.problems(),
+        [("inputs[0].artifact".to_owned(), "not_found".to_owned())]
+    );
     assert!(std::fs::read_dir(world.dir.path().join("artifacts/.staging")).unwrap().next().is_none());
 }
 

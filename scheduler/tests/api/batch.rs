@@ -30,7 +30,11 @@ async fn results_come_in_order_and_one_bad_line_stops_no_other() {
     let results = lines(&reply.text());
     let kinds: Vec<&str> = results
         .iter()
-        .map(|line| if line.get("job").is_some() { "job" } else { line["error"]["problems"][0]["path"].as_str().unwrap() })
+        .map(
+            |line| {
+                if line.get("job").is_some() { "job" } else { line["error"]["problems"][0]["path"].as_str().unwrap() }
+            },
+        )
         .collect();
     assert_eq!(kinds, ["job", "task", "job", "", "media.width", "job"]);
     for (line, name) in [(0, "first"), (2, "third"), (5, "sixth")] {
@@ -45,7 +49,8 @@ async fn chunks_cut_anywhere_and_many_lines_keep_their_order() {
     let world = World::open();
     let good = painting().to_string();
     let body: String = (0..1_000).map(|n| good.replace("one blue cup", &format!("cup {n}")) + "\n").collect();
-    let pieces: Vec<_> = body.as_bytes().chunks(777).map(|piece| Ok::<_, std::io::Error>(Bytes::copy_from_slice(piece))).collect();
+    let pieces: Vec<_> =
+        body.as_bytes().chunks(777).map(|piece| Ok::<_, std::io::Error>(Bytes::copy_from_slice(piece))).collect();
     let request = Request::post("/v1/jobs/batch")
         .header("idempotency-key", "b")
         .body(Body::from_stream(futures::stream::iter(pieces)))
@@ -59,7 +64,8 @@ async fn chunks_cut_anywhere_and_many_lines_keep_their_order() {
     }
     // The same batch under the same key is the same jobs.
     let again = world.post_as("/v1/jobs/batch", &[("idempotency-key", "b")], &body).await;
-    let same: Vec<String> = lines(&again.text()).iter().map(|line| line["job"]["id"].as_str().unwrap().to_owned()).collect();
+    let same: Vec<String> =
+        lines(&again.text()).iter().map(|line| line["job"]["id"].as_str().unwrap().to_owned()).collect();
     assert_eq!(same, ids);
 }
 

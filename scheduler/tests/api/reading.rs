@@ -21,7 +21,8 @@ async fn lists_are_newest_first_filtered_and_paged() {
         all.push(world.post("/v1/jobs", &body).await.json()["id"].as_str().unwrap().to_owned());
         world.clock.advance(Duration::from_secs(60));
     }
-    let error = JobError { failure: Failure::new(FailureKind::Auth, Retry::Never, "no").code("auth_x"), step: Step::Start };
+    let error =
+        JobError { failure: Failure::new(FailureKind::Auth, Retry::Never, "no").code("auth_x"), step: Step::Start };
     let failed = |job: &mut longhaul_store::Job| {
         job.state = JobState::Failed;
         job.step = None;
@@ -77,14 +78,29 @@ async fn a_wrong_query_is_told_and_never_ignored() {
 #[tokio::test]
 async fn what_is_not_there_is_404_and_other_methods_are_405() {
     let world = World::open();
-    for path in ["/v1/jobs/job_x", "/v1/jobs/job_x/wait", "/v1/jobs/job_x/events", "/v1/artifacts/art_x",
-        "/v1/artifacts/art_x/content", "/v1/connectors/x", "/v1/nothing", "/", "/v1/jobs/%FF"]
-    {
+    for path in [
+        "/v1/jobs/job_x",
+        "/v1/jobs/job_x/wait",
+        "/v1/jobs/job_x/events",
+        "/v1/artifacts/art_x",
+        "/v1/artifacts/art_x/content",
+        "/v1/connectors/x",
+        "/v1/nothing",
+        "/",
+        "/v1/jobs/%FF",
+    ] {
         assert_eq!(world.get(path).await.error(), (404, "not_found".to_owned()), "{path}");
     }
-    for path in ["/v1/jobs/job_x/answer", "/v1/jobs/job_x/cancel", "/v1/jobs/job_x/replay", "/v1/jobs/job_x/rerun",
-        "/v1/jobs/job_x/resolve", "/v1/connectors/x/check", "/v1/connectors/x/pause", "/v1/connectors/x/resume"]
-    {
+    for path in [
+        "/v1/jobs/job_x/answer",
+        "/v1/jobs/job_x/cancel",
+        "/v1/jobs/job_x/replay",
+        "/v1/jobs/job_x/rerun",
+        "/v1/jobs/job_x/resolve",
+        "/v1/connectors/x/check",
+        "/v1/connectors/x/pause",
+        "/v1/connectors/x/resume",
+    ] {
         assert_eq!(world.post(path, &json!({})).await.error(), (404, "not_found".to_owned()), "{path}");
     }
     let reply = world.post("/v1/usage", &json!({})).await;

@@ -112,7 +112,10 @@ async fn answers_that_say_nothing_or_too_much_are_refused() {
         assert_eq!(reply.status, 422, "{body}");
         assert!(reply.problems().iter().any(|(path, _)| path == at), "{body}: {}", reply.text());
     }
-    assert_eq!(world.post_text(&path, "{\"question_id\":\"a\",\"question_id\":\"b\",\"text\":\"c\"}").await.status, 422);
+    assert_eq!(
+        world.post_text(&path, "{\"question_id\":\"a\",\"question_id\":\"b\",\"text\":\"c\"}").await.status,
+        422
+    );
 }
 
 #[tokio::test]

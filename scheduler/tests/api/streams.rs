@@ -82,8 +82,14 @@ async fn a_jobs_stream_tells_all_of_it_and_ends_with_it() {
     assert_eq!((seq, &first["data"]["to"]), (1, &json!("queued")));
     assert!(world.metric("longhaul_sse_clients 1").await);
     let (told, ()) = futures::join!(events.next(), note(&world, &id, 7));
-    assert_eq!(told.unwrap(), (2, json!({"seq": 2, "at": "2026-11-30T12:00:00.000Z", "kind": "message", "step": null,
-        "attempt": 0, "data": {"n": 7}})));
+    assert_eq!(
+        told.unwrap(),
+        (
+            2,
+            json!({"seq": 2, "at": "2026-11-30T12:00:00.000Z", "kind": "message", "step": null,
+        "attempt": 0, "data": {"n": 7}})
+        )
+    );
     let last = vec![event("state", json!({"from": "queued", "to": "succeeded"}))];
     world.change(&id, succeeds, last).await;
     assert_eq!(events.next().await.unwrap().1["data"]["to"], "succeeded");
@@ -164,7 +170,8 @@ struct Wire {
 impl Wire {
     async fn get(port: u16, path: &str, accept: &str) -> Self {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-        let head = format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\naccept: {accept}\r\nconnection: close\r\n\r\n");
+        let head =
+            format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\naccept: {accept}\r\nconnection: close\r\n\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
         Self { lines: BufReader::new(stream).lines() }
     }

@@ -166,7 +166,8 @@ async fn the_vendors_own_refusal_comes_with_everything_else_wrong() {
         let paths: Vec<&str> = problems.iter().map(|(path, _)| path.as_str()).collect();
         let expected = ["inputs[0].url", "inputs[1].artifact", "media.width", "notify.url", "vendor.safety_tolerence"];
         assert_eq!(paths, expected);
-        let width = reply.json()["error"]["problems"].as_array().unwrap().iter().find(|p| p["path"] == "media.width").cloned();
+        let width =
+            reply.json()["error"]["problems"].as_array().unwrap().iter().find(|p| p["path"] == "media.width").cloned();
         assert_eq!(width.unwrap()["allowed"], json!({"max": 2048}));
     }
     let (jobs, _) = world.store.list(&JobFilter::default(), None, 10).await.unwrap();
@@ -207,7 +208,9 @@ async fn doubled_keys_and_numbers_that_json_cannot_hold_are_refused_with_their_p
         assert!(reply.problems().iter().any(|(at, _)| at == path), "{body}: {}", reply.text());
     }
     for (money, kept) in [("0.1", "0.1"), ("\"0.1\"", "0.1"), ("\"1e3\"", "1000")] {
-        let body = format!(r#"{{"connector":"flux","task":"image","media":{{"seed":9007199254740993}},"limits":{{"max_cost_usd":{money}}}}}"#);
+        let body = format!(
+            r#"{{"connector":"flux","task":"image","media":{{"seed":9007199254740993}},"limits":{{"max_cost_usd":{money}}}}}"#
+        );
         let reply = world.post_text("/v1/jobs", &body).await;
         assert_eq!(reply.status, 201, "{}", reply.text());
         let record = world.store.get(reply.json()["id"].as_str().unwrap()).await.unwrap().unwrap();

@@ -73,7 +73,8 @@ async fn a_cooling_connector_is_open_again_at_its_time() {
 async fn vendors_and_services_without_an_api_are_listed() {
     let world = World::open();
     let vendors = world.get("/v1/vendors").await.json();
-    let names: Vec<&str> = vendors["vendors"].as_array().unwrap().iter().map(|file| file["vendor"].as_str().unwrap()).collect();
+    let names: Vec<&str> =
+        vendors["vendors"].as_array().unwrap().iter().map(|file| file["vendor"].as_str().unwrap()).collect();
     assert!(names.contains(&"flux") && names.contains(&"a2a"), "{names:?}");
     assert!(vendors["unsupported"].as_array().unwrap().iter().all(|service| service["instead"].is_string()));
 }
@@ -83,7 +84,9 @@ async fn metrics_come_in_both_formats_by_route() {
     let world = World::open();
     world.get("/v1/jobs/job_x").await;
     world.get("/nowhere").await;
-    assert!(world.metric("longhaul_http_requests_total{route=\"/v1/jobs/{id}\",method=\"GET\",status=\"4xx\"} 1").await);
+    assert!(
+        world.metric("longhaul_http_requests_total{route=\"/v1/jobs/{id}\",method=\"GET\",status=\"4xx\"} 1").await
+    );
     assert!(world.metric("longhaul_http_requests_total{route=\"unmatched\",method=\"GET\",status=\"4xx\"} 1").await);
     assert!(world.get("/metrics").await.header("content-type").starts_with("text/plain; version=0.0.4"));
     let open = world.get_as("/metrics", &[("accept", "application/openmetrics-text; version=1.0.0")]).await;
@@ -116,10 +119,11 @@ async fn the_description_is_served_complete_and_without_dangling_references() {
                     assert!(answers.contains_key(status), "{method} {path} {status}");
                 }
             }
-            assert_eq!(path.contains('{') , answers.contains_key("404"), "{method} {path}");
+            assert_eq!(path.contains('{'), answers.contains_key("404"), "{method} {path}");
         }
     }
-    let calls: usize = document["paths"].as_object().unwrap().values().map(|item| item.as_object().unwrap().len()).sum();
+    let calls: usize =
+        document["paths"].as_object().unwrap().values().map(|item| item.as_object().unwrap().len()).sum();
     assert_eq!(calls, 26);
 }
 

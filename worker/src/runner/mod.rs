@@ -10,6 +10,7 @@ mod steps;
 mod tests;
 
 pub use hands::{Collect, Collecting, Session, Wire};
+pub(crate) use steps::request_hash;
 
 use crate::leases::{Holding, Leases};
 use longhaul_registry::{ArtifactDraft, Connector, Failure, FailureKind, Retry, Step};
