@@ -15,6 +15,8 @@ fn main() -> ExitCode {
         // Limits of the whole process: they must stand before any thread does.
         return longhaul_worker::probe::child_main(args);
     }
+    // One provider for every TLS client of the process; a second call would only say that it stands already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = cli::args::Cli::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
