@@ -145,7 +145,7 @@ async fn the_key_stays_with_its_origin() {
     let second = card(json!([entry("http://api.example/rpc", "JSONRPC", "1.0"), entry(RPC, "JSONRPC", "1.0")]));
     assert_eq!(from_card(&vendor(), second, Some(get_task(0))).await.unwrap(), rpc_interface());
 
-    let mut listed = connector("a2a", json!({"key_hosts": ["*.agents.example"]}));
+    let mut listed = connector("a2a", json!({"key_hosts": ["*.Agents.example"]}));
     let at = |url: &str, key: bool| {
         let mut call = get_task(0).at(url);
         call.with_key = key;
@@ -154,8 +154,10 @@ async fn the_key_stays_with_its_origin() {
     let url = "https://eu.agents.example/rpc";
     let one = card(json!([entry(url, "JSONRPC", "1.0")]));
     assert_eq!(from_card(&listed, one.clone(), Some(at(url, true))).await.unwrap()["url"], url);
-    let lookalike = card(json!([entry("https://eviLagents.example/rpc", "JSONRPC", "1.0")]));
-    assert_eq!(from_card(&listed, lookalike, None).await.unwrap_err().code, "address_refused");
+    for other in ["https://eviLagents.example/rpc", "https://eu.agents.example:444/rpc", "https://agents.example/rpc"] {
+        let lookalike = card(json!([entry(other, "JSONRPC", "1.0")]));
+        assert_eq!(from_card(&listed, lookalike, None).await.unwrap_err().code, "address_refused", "{other}");
+    }
     listed = vendor();
     listed.credential = None;
     assert_eq!(from_card(&listed, one, Some(at(url, false))).await.unwrap()["url"], url);
