@@ -41,8 +41,11 @@ pub enum AuthScheme {
 pub struct FreeCheck {
     /// `GET` nearly always.
     pub method: String,
-    /// Path below the base URL, with its query.
+    /// Path below the base URL, with its query; a whole address where a setting named one.
     pub path: String,
+    /// Tried where `path` answers 401 or 403: a scoped key may be allowed to read one and not the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub or_path: Option<String>,
     /// Fixed headers besides the vendor's common ones.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
@@ -83,13 +86,13 @@ pub struct OptionSpec {
     pub kind: String,
     /// What it does, in the vendor's terms.
     pub about: String,
-    /// The allowed values; empty means open.
+    /// The allowed values, of an array the allowed items; empty means open.
     #[serde(default)]
     pub allowed: Vec<serde_json::Value>,
-    /// Smallest number allowed.
+    /// Smallest number allowed; of an array, the fewest items.
     #[serde(default)]
     pub min: Option<f64>,
-    /// Largest number allowed.
+    /// Largest number allowed; of an array, the most items.
     #[serde(default)]
     pub max: Option<f64>,
     /// Longest text allowed, in characters.
@@ -101,7 +104,7 @@ pub struct OptionSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SettingSpec {
-    /// `string, integer, number, boolean, array`.
+    /// `string, url, integer, number, boolean, array`; a `url` is held to the same rules as `base_url`.
     #[serde(rename = "type")]
     pub kind: String,
     /// What it does.
@@ -112,7 +115,7 @@ pub struct SettingSpec {
     /// Its value where none is given.
     #[serde(default)]
     pub default: Option<serde_json::Value>,
-    /// The allowed values; empty means open.
+    /// The allowed values, of an array the allowed items; empty means open.
     #[serde(default)]
     pub allowed: Vec<serde_json::Value>,
 }
@@ -147,6 +150,9 @@ pub struct Retirement {
 }
 
 /// One vendor, as `registry/connectors/<vendor>.toml` declares it.
+///
+/// Headers, the auth header's name and the check's paths may hold `{setting}` or `{setting|otherwise}`:
+/// the resolved connector has its setting there. A header whose setting has no value is left out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VendorFile {
@@ -158,10 +164,19 @@ pub struct VendorFile {
     pub docs: String,
     /// The day the wire facts were last checked, `YYYY-MM-DD`.
     pub verified: String,
+    /// What the wire facts were read from.
+    #[serde(default)]
+    pub sources: Vec<String>,
     /// Default base URL; empty where each connector must name its own.
     pub base_url: String,
+    /// Base URLs that the setting `region` chooses from.
+    #[serde(default)]
+    pub regions: BTreeMap<String, String>,
     /// How the credential travels.
     pub auth: AuthScheme,
+    /// Other ways in which it may travel, chosen from by the setting `auth`.
+    #[serde(default)]
+    pub auth_choices: BTreeMap<String, AuthScheme>,
     /// Headers on every call.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
@@ -229,7 +244,7 @@ pub struct VendorFile {
 pub struct Connector {
     /// `[a-z0-9_]+`.
     pub name: String,
-    /// What the vendor's file declares.
+    /// What the vendor's file declares, with this connector's settings in its headers, auth, key hosts and check.
     pub vendor: Arc<VendorFile>,
     /// `env:NAME`, `file:PATH`, or `None` where the vendor wants none.
     pub credential: Option<String>,
@@ -254,5 +269,22 @@ impl Connector {
     #[must_use]
     pub fn setting_str(&self, key: &str) -> Option<&str> {
         self.settings.get(key).and_then(serde_json::Value::as_str)
+    }
+
+    /// The way in which the credential travels, the setting `auth` already heeded.
+    #[must_use]
+    pub fn auth(&self) -> &AuthScheme {
+        &self.vendor.auth
+    }
+
+    /// The whole addresses of the free check, in order: it passes when the first answers well, or when the
+    /// first answers 401 or 403 and the next answers well.
+    #[must_use]
+    pub fn check_urls(&self) -> Vec<String> {
+        let whole = |path: &String| {
+            let is_whole = path.starts_with("https://") || path.starts_with("http://");
+            if is_whole { path.clone() } else { format!("{}{path}", self.base_url) }
+        };
+        std::iter::once(&self.vendor.check.path).chain(&self.vendor.check.or_path).map(whole).collect()
     }
 }

@@ -1,1 +1,41 @@
-//! placeholder
+//! The HTTP API and the maintenance services, over any store.
+//!
+//! - [`Api`], [`router`], [`serve`]: API v1 of docs/openapi.json
+//! - [`services`]: what needs a sweep now and then: prune, connector recovery, gauges
+//! - [`tokens`]: API tokens
+//! - [`metrics`]: what is counted
+//!
+//! The scheduler opens no connection to a vendor or to an orchestrator's address: what must be called is a
+//! durable row that a worker performs.
+
+mod api;
+mod artifacts;
+mod auth;
+mod batch;
+mod body;
+mod canonical;
+mod catalog;
+mod codes;
+mod connectors;
+mod error;
+mod events;
+mod fields;
+mod inputs;
+mod jobs;
+pub mod metrics;
+mod openapi;
+mod request;
+mod router;
+pub mod services;
+mod signals;
+mod strict;
+mod submit;
+mod system;
+pub mod tokens;
+mod usage;
+pub mod view;
+
+pub use api::{Api, ApiOptions, ApiParts};
+pub use error::{ApiError, ApiResult};
+pub use openapi::openapi;
+pub use router::{router, serve};

@@ -1,1 +1,30 @@
-//! placeholder
+//! The worker: claims due steps, runs them through vendor modules and a guarded client, and commits what
+//! came of them. It decides no state.
+
+pub mod auth;
+pub mod backend;
+pub mod chores;
+pub mod credentials;
+pub mod errands;
+pub mod guard;
+pub mod leases;
+pub mod metrics;
+pub mod probe;
+pub mod redact;
+pub mod runner;
+pub mod transport;
+pub mod wire;
+mod working;
+
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use working::{Worker, WorkerParts};
+
+use std::time::Duration;
+
+/// A doubling delay with jitter, for trouble of our own (a store that is away).
+pub(crate) fn backoff(nth: u32, first: Duration, most: Duration) -> Duration {
+    let full = first.saturating_mul(1u32 << nth.clamp(1, 16).saturating_sub(1)).min(most);
+    full / 2 + (full / 2).mul_f64(rand::random::<f64>())
+}

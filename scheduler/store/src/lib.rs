@@ -1,12 +1,19 @@
 //! The job model, the one function that owns its transitions, and the stores that apply them.
 
+pub mod advance;
 pub mod clock;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 mod model;
 mod signal;
+mod sqlite;
+pub mod storage;
 mod store;
 mod transition;
 
+pub use advance::{Outcome, Rules, advance, connector_effect, on_claim};
 pub use model::*;
 pub use signal::*;
+pub use sqlite::{SqliteOptions, SqliteStore};
 pub use store::*;
 pub use transition::*;

@@ -234,6 +234,9 @@ pub struct Job {
     /// Ids of vendor lines already written as events (the newest, bounded).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seen_notes: Vec<String>,
+    /// The newest usage event of each record and unit, so that none is written twice.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub last_usage: Vec<Value>,
     /// The question that stands.
     #[serde(default)]
     pub question: Option<OpenQuestion>,
@@ -289,6 +292,53 @@ pub struct Job {
 }
 
 impl Job {
+    /// A job as it is submitted: queued, its start due at once, one attempt allowed.
+    #[must_use]
+    pub fn queued(id: String, tenant: String, vendor: String, request: &JobRequest) -> Self {
+        Self {
+            id,
+            tenant,
+            connector: request.connector.clone(),
+            vendor,
+            task: request.task,
+            state: JobState::Queued,
+            priority: request.priority,
+            labels: request.labels.clone(),
+            attempt: 0,
+            attempts_allowed: 1,
+            polls: 0,
+            errors: 0,
+            kills: 0,
+            step: Some(Step::Start),
+            due_at: Some(When::NOW),
+            start_sent: None,
+            vendor_job_id: None,
+            vendor_state: Value::Null,
+            vendor_status: None,
+            progress: None,
+            seen_notes: Vec::new(),
+            last_usage: Vec::new(),
+            question: None,
+            answer: None,
+            cancel: None,
+            ending: None,
+            error: None,
+            fresh_links: 0,
+            poll_delay: None,
+            collecting_since: None,
+            outputs_expire_at: None,
+            deadline_at: None,
+            accepted_at: None,
+            created_at: When::NOW,
+            started_at: None,
+            finished_at: None,
+            cost_usd: None,
+            seq: 0,
+            rerun_of: None,
+            rerun_by: None,
+        }
+    }
+
     /// The job takes one of its connector's places at the vendor.
     #[must_use]
     pub fn holds_slot(&self) -> bool {

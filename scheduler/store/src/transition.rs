@@ -1,6 +1,6 @@
 //! What a commit writes: all of it or none of it.
 
-use crate::{Artifact, Chore, Job, NewEvent, RawExchange, UsageLine};
+use crate::{Artifact, Chore, ConnectorState, Job, NewEvent, RawExchange, UsageLine};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::time::Duration;
 
@@ -116,6 +116,18 @@ impl Job {
         }
         if let Some(ending) = &mut self.ending {
             fix(&mut ending.since);
+        }
+    }
+}
+
+impl ConnectorState {
+    /// Turns its instants into store time. Stores call it once, when they write it.
+    pub fn resolve(&mut self, now_ms: i64) {
+        match self {
+            Self::Open => {}
+            Self::Cooling { until: at, .. } | Self::Parked { since: at, .. } | Self::Paused { since: at, .. } => {
+                *at = When::At(at.resolve(now_ms));
+            }
         }
     }
 }

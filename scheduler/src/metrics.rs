@@ -1,0 +1,353 @@
+//! What the scheduler counts, and the page that lists it.
+
+use longhaul_store::JobState;
+use prometheus_client::encoding::{EncodeLabelSet, prometheus_text, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+/// Content type of the classic text format.
+pub(crate) const CLASSIC: &str = prometheus_text::CONTENT_TYPE;
+/// Content type of OpenMetrics.
+pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Upper bounds of the request histogram's buckets, in seconds.
+const SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 60.0];
+
+/// One metric as docs/METRICS.md lists it.
+#[derive(Clone, Copy, Debug)]
+pub struct MetricInfo {
+    /// Its name, as scraped.
+    pub name: &'static str,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: &'static str,
+    /// Its labels with their values; empty where it has none.
+    pub labels: &'static str,
+    /// What it says, in one sentence.
+    pub help: &'static str,
+}
+
+const SUBMISSIONS: MetricInfo = MetricInfo {
+    name: "longhaul_submissions_total",
+    kind: "counter",
+    labels: "outcome: new, replayed, conflict, refused, error",
+    help: "Job submissions; replayed ones were answered from their idempotency key",
+};
+const REQUESTS: MetricInfo = MetricInfo {
+    name: "longhaul_http_requests_total",
+    kind: "counter",
+    labels: "route: the path's template; method; status: 2xx, 3xx, 4xx, 5xx",
+    help: "HTTP requests answered",
+};
+const REQUEST_SECONDS: MetricInfo = MetricInfo {
+    name: "longhaul_http_request_seconds",
+    kind: "histogram",
+    labels: "route: the path's template",
+    help: "Time from a request's head to the answer's head",
+};
+const JOBS: MetricInfo = MetricInfo {
+    name: "longhaul_jobs",
+    kind: "gauge",
+    labels: "connector; state",
+    help: "Jobs in the store, by connector and state",
+};
+const OLDEST_DUE: MetricInfo = MetricInfo {
+    name: "longhaul_oldest_due_seconds",
+    kind: "gauge",
+    labels: "",
+    help: "How long the oldest due step that could run has waited; 0 where nothing is late",
+};
+const CONNECTOR_UP: MetricInfo = MetricInfo {
+    name: "longhaul_connector_state",
+    kind: "gauge",
+    labels: "connector; state: open, cooling, parked, paused",
+    help: "1 for the state that a connector is in",
+};
+const SSE_CLIENTS: MetricInfo =
+    MetricInfo { name: "longhaul_sse_clients", kind: "gauge", labels: "", help: "Open event streams" };
+const PRUNED: MetricInfo = MetricInfo {
+    name: "longhaul_pruned_jobs_total",
+    kind: "counter",
+    labels: "",
+    help: "Jobs removed after the retention time",
+};
+const SERVICE_ERRORS: MetricInfo = MetricInfo {
+    name: "longhaul_service_errors_total",
+    kind: "counter",
+    labels: "service: prune, recovery, gauges",
+    help: "Passes of a maintenance service that failed and will be repeated",
+};
+
+/// Every metric of the scheduler, in the order of the page.
+pub const METRICS: [MetricInfo; 9] =
+    [SUBMISSIONS, REQUESTS, REQUEST_SECONDS, JOBS, OLDEST_DUE, CONNECTOR_UP, SSE_CLIENTS, PRUNED, SERVICE_ERRORS];
+
+/// What became of a submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SubmissionOutcome {
+    New,
+    Replayed,
+    Conflict,
+    Refused,
+    Error,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    route: String,
+    method: String,
+    status: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RouteLabels {
+    route: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    connector: String,
+    state: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ServiceLabels {
+    service: &'static str,
+}
+
+type Latency = Family<RouteLabels, Histogram, fn() -> Histogram>;
+
+/// The scheduler's metrics.
+#[derive(Clone)]
+pub struct Metrics {
+    registry: Arc<Registry>,
+    submissions: Family<OutcomeLabels, Counter>,
+    requests: Family<RequestLabels, Counter>,
+    request_seconds: Latency,
+    jobs: Family<StateLabels, Gauge>,
+    oldest_due: Gauge<f64, AtomicU64>,
+    connector_state: Family<StateLabels, Gauge>,
+    sse_clients: Gauge,
+    pruned: Counter,
+    service_errors: Family<ServiceLabels, Counter>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// Metrics in a registry of their own.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut registry = Registry::default();
+        let metrics = Self {
+            registry: Arc::default(),
+            submissions: Family::default(),
+            requests: Family::default(),
+            request_seconds: Family::new_with_constructor(|| Histogram::new(SECONDS)),
+            jobs: Family::default(),
+            oldest_due: Gauge::default(),
+            connector_state: Family::default(),
+            sse_clients: Gauge::default(),
+            pruned: Counter::default(),
+            service_errors: Family::default(),
+        };
+        add(&mut registry, SUBMISSIONS, metrics.submissions.clone());
+        add(&mut registry, REQUESTS, metrics.requests.clone());
+        add(&mut registry, REQUEST_SECONDS, metrics.request_seconds.clone());
+        add(&mut registry, JOBS, metrics.jobs.clone());
+        add(&mut registry, OLDEST_DUE, metrics.oldest_due.clone());
+        add(&mut registry, CONNECTOR_UP, metrics.connector_state.clone());
+        add(&mut registry, SSE_CLIENTS, metrics.sse_clients.clone());
+        add(&mut registry, PRUNED, metrics.pruned.clone());
+        add(&mut registry, SERVICE_ERRORS, metrics.service_errors.clone());
+        Self { registry: Arc::new(registry), ..metrics }
+    }
+
+    /// The registry, for a role that shows these metrics elsewhere.
+    #[must_use]
+    pub fn registry(&self) -> Arc<Registry> {
+        Arc::clone(&self.registry)
+    }
+
+    pub(crate) fn submitted(&self, outcome: SubmissionOutcome) {
+        let outcome = match outcome {
+            SubmissionOutcome::New => "new",
+            SubmissionOutcome::Replayed => "replayed",
+            SubmissionOutcome::Conflict => "conflict",
+            SubmissionOutcome::Refused => "refused",
+            SubmissionOutcome::Error => "error",
+        };
+        self.submissions.get_or_create(&OutcomeLabels { outcome }).inc();
+    }
+
+    pub(crate) fn answered(&self, route: &str, method: &str, status: u16, took: Duration) {
+        let status = match status {
+            500.. => "5xx",
+            400.. => "4xx",
+            300.. => "3xx",
+            _ => "2xx",
+        };
+        let labels = RequestLabels { route: route.to_owned(), method: method.to_owned(), status };
+        self.requests.get_or_create(&labels).inc();
+        self.request_seconds.get_or_create(&RouteLabels { route: route.to_owned() }).observe(took.as_secs_f64());
+    }
+
+    /// Replaces the numbers of jobs. A count that fell to nothing reads 0, not its last value.
+    pub(crate) fn set_jobs(&self, counts: &[(String, JobState, u64)]) {
+        let mut by_connector: BTreeMap<&str, BTreeMap<JobState, u64>> = BTreeMap::new();
+        for (connector, state, count) in counts {
+            *by_connector.entry(connector).or_default().entry(*state).or_default() += count;
+        }
+        self.jobs.clear();
+        for (connector, states) in by_connector {
+            for state in JobState::ALL {
+                let labels = StateLabels { connector: connector.to_owned(), state: state.as_str().to_owned() };
+                let count = states.get(&state).copied().unwrap_or_default();
+                self.jobs.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
+            }
+        }
+    }
+
+    pub(crate) fn set_oldest_due(&self, age: Option<Duration>) {
+        self.oldest_due.set(age.unwrap_or_default().as_secs_f64());
+    }
+
+    pub(crate) fn set_connector(&self, connector: &str, now: &str) {
+        for state in ["open", "cooling", "parked", "paused"] {
+            let labels = StateLabels { connector: connector.to_owned(), state: state.to_owned() };
+            self.connector_state.get_or_create(&labels).set(i64::from(state == now));
+        }
+    }
+
+    pub(crate) fn sse_client(&self) -> SseClient {
+        self.sse_clients.inc();
+        SseClient(self.sse_clients.clone())
+    }
+
+    pub(crate) fn pruned(&self, jobs: usize) {
+        self.pruned.inc_by(u64::try_from(jobs).unwrap_or(u64::MAX));
+    }
+
+    pub(crate) fn service_failed(&self, service: &'static str) {
+        self.service_errors.get_or_create(&ServiceLabels { service }).inc();
+    }
+
+    /// Every metric of this process as text.
+    ///
+    /// # Errors
+    /// Where a metric cannot be written: a fault of our own.
+    pub(crate) fn text(&self, others: &[Arc<Registry>], open_metrics: bool) -> Result<String, std::fmt::Error> {
+        let mut page = String::new();
+        for registry in std::iter::once(&self.registry).chain(others) {
+            if open_metrics {
+                text::encode_registry(&mut page, registry)?;
+            } else {
+                prometheus_text::encode(&mut page, registry)?;
+            }
+        }
+        if open_metrics {
+            text::encode_eof(&mut page)?;
+        }
+        Ok(page)
+    }
+}
+
+fn add(registry: &mut Registry, info: MetricInfo, metric: impl prometheus_client::registry::Metric) {
+    // The encoder puts `_total` after a counter's name by itself.
+    let name = if info.kind == "counter" { info.name.trim_end_matches("_total") } else { info.name };
+    registry.register(name, info.help, metric);
+}
+
+/// An open event stream, counted for as long as it lives.
+pub(crate) struct SseClient(Gauge);
+
+impl Drop for SseClient {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// The scheduler's part of docs/METRICS.md.
+#[must_use]
+pub fn reference() -> String {
+    let mut page = String::from("## Scheduler\n\n| metric | type | labels | says |\n|---|---|---|---|\n");
+    for MetricInfo { name, kind, labels, help } in METRICS {
+        // Writing into a string cannot fail.
+        let _ = writeln!(page, "| `{name}` | {kind} | {labels} | {help} |");
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled() -> Metrics {
+        let metrics = Metrics::new();
+        metrics.submitted(SubmissionOutcome::Replayed);
+        metrics.answered("/v1/jobs/{id}", "GET", 404, Duration::from_millis(3));
+        metrics.set_jobs(&[("flux".to_owned(), JobState::Running, 3)]);
+        metrics.set_connector("flux", "open");
+        metrics.service_failed("prune");
+        metrics
+    }
+
+    #[test]
+    fn the_page_lists_exactly_what_is_exported() {
+        let page = filled().text(&[], false).unwrap();
+        let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let mut exported: Vec<&str> = types.filter_map(|line| line.split(' ').next()).collect();
+        let mut listed: Vec<&str> = METRICS.iter().map(|info| info.name).collect();
+        exported.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(exported, listed);
+        for name in listed {
+            assert!(reference().contains(&format!("`{name}`")));
+        }
+    }
+
+    #[test]
+    fn states_without_jobs_read_zero_and_connectors_that_are_gone_vanish() {
+        let metrics = filled();
+        metrics.set_jobs(&[("a2a".to_owned(), JobState::Queued, 1)]);
+        let page = metrics.text(&[], false).unwrap();
+        assert!(page.contains("longhaul_jobs{connector=\"a2a\",state=\"queued\"} 1"), "{page}");
+        assert!(page.contains("longhaul_jobs{connector=\"a2a\",state=\"running\"} 0"), "{page}");
+        assert!(!page.contains("longhaul_jobs{connector=\"flux\""), "{page}");
+    }
+
+    #[test]
+    fn other_registries_stand_on_the_same_page_with_one_end() {
+        let mut other = Registry::default();
+        let counter: Counter = Counter::default();
+        other.register("longhaul_other", "Another role's", counter);
+        let page = filled().text(&[Arc::new(other)], true).unwrap();
+        assert!(page.contains("longhaul_other_total 0") && page.contains("longhaul_submissions_total"));
+        assert_eq!(page.matches("# EOF").count(), 1);
+    }
+
+    #[test]
+    fn an_open_stream_is_counted_while_it_lives() {
+        let metrics = Metrics::new();
+        let client = metrics.sse_client();
+        assert!(metrics.text(&[], false).unwrap().contains("longhaul_sse_clients 1"));
+        drop(client);
+        assert!(metrics.text(&[], false).unwrap().contains("longhaul_sse_clients 0"));
+    }
+}

@@ -1,0 +1,335 @@
+//! Submitting: one job checked, mapped, priced and made durable.
+
+use crate::api::{Api, Shared};
+use crate::auth::{Caller, Need};
+use crate::body::{self, Params};
+use crate::canonical;
+use crate::catalog;
+use crate::error::{ApiError, ApiResult};
+use crate::inputs::{self, Blob};
+use crate::metrics::SubmissionOutcome;
+use crate::view::{JobJson, decimal};
+use crate::{request, strict};
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use longhaul_registry::{Connector, JobRequest, Problem, Step};
+use longhaul_store::{Job, JobBody, NewEvent, Submission, Submitted};
+use longhaul_vendors::Prepared;
+use rust_decimal::Decimal;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// A question stands this long where the job says nothing else.
+const QUESTION_MINUTES: u32 = 10;
+
+/// A request that passed every check, not stored yet.
+pub(crate) struct Admitted {
+    /// The request, its inline inputs replaced by references.
+    pub(crate) request: JobRequest,
+    tenant: String,
+    connector: Arc<Connector>,
+    prepared: Prepared,
+    estimate: Vec<EstimateLine>,
+    cost_usd: Option<Decimal>,
+    blobs: Vec<Blob>,
+}
+
+/// What a submission adds to its body.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extras {
+    /// Idempotency key and hash of the body.
+    pub(crate) idempotency: Option<(String, String)>,
+    /// The job that this one re-runs.
+    pub(crate) rerun_of: Option<String>,
+    /// Further first lines of history.
+    pub(crate) events: Vec<NewEvent>,
+}
+
+/// One line of an estimate.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct EstimateLine {
+    /// The vendor's unit.
+    unit: String,
+    /// How much, as a decimal string.
+    quantity: String,
+    /// Money, as a decimal string; null where it has no price.
+    usd: Option<String>,
+}
+
+/// What `dry_run` answers.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct DryRun {
+    /// The mapped vendor request. `{"$input": n}` stands for the bytes of `inputs[n]`.
+    #[schema(value_type = Object)]
+    request: Value,
+    /// The model it would run on.
+    model: Option<String>,
+    /// What it would use, as far as it can be told beforehand.
+    estimate: Vec<EstimateLine>,
+    /// What that would cost, as a decimal string; null where it has no price.
+    cost_usd: Option<String>,
+    /// The limits that would hold.
+    limits: EffectiveLimits,
+}
+
+/// The limits of a job, defaults filled in.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct EffectiveLimits {
+    /// Money; null where there is no limit.
+    max_cost_usd: Option<String>,
+    /// Wall-clock minutes from the first paid start.
+    max_minutes: u32,
+    /// How long a question may stand.
+    question_minutes: u32,
+}
+
+/// Checks a body and maps it, spending and storing nothing.
+///
+/// # Errors
+/// 422 with every problem, 403 for another tenant.
+pub(crate) async fn admit(api: &Api, caller: &Caller, bytes: Vec<u8>) -> ApiResult<(Admitted, String)> {
+    let read = strict::read(&bytes, &request::DECIMALS).map_err(ApiError::problem)?;
+    // Inline inputs are large: the text and the tree are not kept side by side.
+    drop(bytes);
+    let (tree, mut problems) = (read.value, read.problems);
+    let hash = canonical::hash(&tree);
+    let admitted = admit_tree(api, caller, tree, &mut problems).await?;
+    Ok((admitted, hash))
+}
+
+/// Checks a tree that was read strictly; `problems` are those of the reading.
+///
+/// # Errors
+/// As [`admit`].
+pub(crate) async fn admit_tree(
+    api: &Api,
+    caller: &Caller,
+    tree: Value,
+    problems: &mut Vec<Problem>,
+) -> ApiResult<Admitted> {
+    let read = request::read(tree, problems);
+    let Some(mut request) = read else {
+        return Err(refused(problems));
+    };
+    let tenant = caller.tenant_for(request.tenant.as_deref())?;
+    let connector = api.connectors.get(&request.connector).cloned();
+    if connector.is_none() {
+        problems.push(catalog::unknown_connector(api, &request.connector));
+    }
+    let blobs = inputs::take_inline(&mut request.inputs, &tenant, connector.as_deref(), problems);
+    inputs::check_references(api, &request.inputs, &tenant, &blobs, problems).await?;
+    if let Some(notify) = &request.notify {
+        let opened = |host: &str| api.options.notify_private_hosts.iter().any(|one| one == host);
+        problems.extend(inputs::check_address(&notify.url, "notify.url", opened));
+    }
+    let Some(connector) = connector else {
+        return Err(refused(problems));
+    };
+    let prepared = catalog::prepare(api, &request, &connector, problems);
+    let (Some(prepared), true) = (prepared, problems.is_empty()) else {
+        return Err(refused(problems));
+    };
+    let (estimate, cost_usd) = price(&connector, &prepared);
+    if let (Some(cost), Some(max)) = (cost_usd, request.limits.max_cost_usd)
+        && cost > max
+    {
+        return Err(too_dear(cost, max));
+    }
+    Ok(Admitted { request, tenant, connector, prepared, estimate, cost_usd, blobs })
+}
+
+fn refused(problems: &mut Vec<Problem>) -> ApiError {
+    let mut told: Vec<Problem> = Vec::new();
+    for problem in problems.drain(..) {
+        if !told.iter().any(|one| one.path == problem.path && one.code == problem.code) {
+            told.push(problem);
+        }
+    }
+    ApiError::invalid(told)
+}
+
+fn price(connector: &Connector, prepared: &Prepared) -> (Vec<EstimateLine>, Option<Decimal>) {
+    let mut cost: Option<Decimal> = None;
+    let mut lines = Vec::new();
+    for usage in &prepared.estimate {
+        let usd = usage.usd.or_else(|| catalog::price(connector, usage, prepared.model.as_deref()));
+        if let Some(usd) = usd {
+            cost = Some(cost.unwrap_or_default().saturating_add(usd));
+        }
+        let unit = usage.unit.as_str().to_owned();
+        lines.push(EstimateLine { unit, quantity: decimal(usage.quantity), usd: usd.map(decimal) });
+    }
+    (lines, cost)
+}
+
+fn too_dear(cost: Decimal, max: Decimal) -> ApiError {
+    let message = format!("the estimate of {} USD is above limits.max_cost_usd = {}", decimal(cost), decimal(max));
+    let hint = "raise limits.max_cost_usd or ask for less; ?dry_run=true shows the estimate; nothing was spent";
+    let problem = Problem::new("limits.max_cost_usd", "limit_exceeded", message.clone());
+    let error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "limit_exceeded", message, hint);
+    ApiError { problems: vec![problem.allowed(json!({"min": decimal(cost)}))], ..error }
+}
+
+impl Admitted {
+    /// What a dry run answers.
+    pub(crate) fn dry_run(self) -> DryRun {
+        let limits = &self.request.limits;
+        DryRun {
+            limits: EffectiveLimits {
+                max_cost_usd: limits.max_cost_usd.map(decimal),
+                max_minutes: limits.max_minutes.unwrap_or(self.connector.vendor.max_minutes),
+                question_minutes: limits.question_minutes.unwrap_or(QUESTION_MINUTES),
+            },
+            request: self.prepared.request,
+            model: self.prepared.model,
+            estimate: self.estimate,
+            cost_usd: self.cost_usd.map(decimal),
+        }
+    }
+
+    /// Stores what came inline and makes the submission. The job itself is not stored yet.
+    ///
+    /// # Errors
+    /// Where inline inputs cannot be stored.
+    pub(crate) async fn into_submission(self, api: &Api, extras: Extras) -> ApiResult<Submission> {
+        inputs::keep(api, self.blobs).await?;
+        let id = format!("job_{}", Uuid::now_v7().simple());
+        let mut job = Job::queued(id, self.tenant, self.connector.vendor.vendor.clone(), &self.request);
+        job.rerun_of = extras.rerun_of;
+        let queued = NewEvent { kind: "state".to_owned(), step: None, data: json!({"from": null, "to": "queued"}) };
+        let mut events = vec![queued];
+        events.extend(extras.events);
+        Ok(Submission {
+            job,
+            output_path: self.request.output_path.clone(),
+            body: JobBody {
+                request: self.request,
+                prepared: self.prepared.request,
+                model: self.prepared.model,
+                start_silence: self.prepared.start_silence,
+            },
+            idempotency: extras.idempotency,
+            events,
+            usage: Vec::new(),
+        })
+    }
+}
+
+/// A submission's answer: the job, and whether it is new.
+pub(crate) async fn settle(api: &Api, submitted: Submitted) -> ApiResult<(JobJson, bool)> {
+    match submitted {
+        Submitted::New(job) => {
+            api.metrics.submitted(SubmissionOutcome::New);
+            Ok((JobJson::of(&job, &[], &[]), true))
+        }
+        Submitted::Same(job) => {
+            api.metrics.submitted(SubmissionOutcome::Replayed);
+            let whole = api.store.get(&job.id).await?;
+            Ok((whole.map_or_else(|| JobJson::of(&job, &[], &[]), |record| JobJson::new(&record)), false))
+        }
+        Submitted::KeyConflict(job) => {
+            let message = format!("this Idempotency-Key came before with another body, for {job}");
+            let hint = "send the first body again to get that job, or a new key for a new job";
+            Err(ApiError::new(StatusCode::CONFLICT, "idempotency_conflict", message, hint))
+        }
+        Submitted::PathTaken(job) => {
+            let message = format!("output_path belongs to {job}");
+            let hint = "choose another output_path, or leave it out";
+            let problem = Problem::new("output_path", "path_taken", message.clone());
+            let error = ApiError::new(StatusCode::CONFLICT, "path_taken", message, hint);
+            Err(ApiError { problems: vec![problem], ..error })
+        }
+    }
+}
+
+/// Counts a submission that did not become a job.
+pub(crate) fn count_refusal(api: &Api, error: &ApiError) {
+    let outcome = match error.status {
+        StatusCode::CONFLICT => SubmissionOutcome::Conflict,
+        status if status.is_server_error() => SubmissionOutcome::Error,
+        _ => SubmissionOutcome::Refused,
+    };
+    api.metrics.submitted(outcome);
+}
+
+/// Stores one submission; answers its job, and whether it is new.
+///
+/// # Errors
+/// 409 for a key or a path that is taken; where the store cannot write.
+pub(crate) async fn store(api: &Api, submission: Submission) -> ApiResult<(JobJson, bool)> {
+    let submitted = api.store.submit(vec![submission]).await?.into_iter().next();
+    settle(api, submitted.ok_or_else(|| ApiError::internal("the store answered no job"))?).await
+}
+
+/// 201 with a new job, 200 with one that was there.
+pub(crate) fn answer(job: JobJson, is_new: bool) -> Response {
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    let location = [(header::LOCATION, format!("/v1/jobs/{}", job.id))];
+    (status, location, Json(job)).into_response()
+}
+
+/// Submit a job.
+///
+/// Durable before it is acknowledged. With an `Idempotency-Key`, the same body answers the same job.
+#[utoipa::path(
+    post,
+    path = "/v1/jobs",
+    tag = "jobs",
+    params(
+        ("dry_run" = Option<bool>, Query, description = "Answer the mapped vendor request and the estimate; store nothing"),
+        ("Idempotency-Key" = Option<String>, Header, description = "1 to 255 visible ASCII characters, kept 30 days"),
+    ),
+    request_body(content = crate::openapi::JobRequestDoc, description = "The job", content_type = "application/json"),
+    responses(
+        (status = 201, description = "A new job", body = JobJson),
+        (status = 200, description = "The job that came with this key before; or a dry run", body = crate::openapi::SubmitAnswer),
+        (status = 409, description = "`idempotency_conflict` or `path_taken`", body = crate::view::ErrorBody),
+        (status = 413, description = "The body is beyond the cap", body = crate::view::ErrorBody),
+        (status = 408, description = "The body stalled", body = crate::view::ErrorBody),
+    )
+)]
+pub(crate) async fn submit(
+    State(api): State<Shared>,
+    caller: Caller,
+    mut params: Params,
+    headers: HeaderMap,
+    body: Body,
+) -> ApiResult<Response> {
+    let answer = submit_one(&api, &caller, &mut params, &headers, body).await;
+    answer.inspect_err(|error| count_refusal(&api, error))
+}
+
+async fn submit_one(
+    api: &Api,
+    caller: &Caller,
+    params: &mut Params,
+    headers: &HeaderMap,
+    body: Body,
+) -> ApiResult<Response> {
+    caller.may(Need::Submit)?;
+    params.known(&["dry_run"]);
+    let dry_run = params.flag("dry_run");
+    params.clone().finish()?;
+    let key = body::idempotency_key(headers)?;
+    let held = body::whole(api, headers, body).await?;
+    let _room = held.room;
+    let (admitted, hash) = admit(api, caller, held.bytes).await?;
+    if dry_run {
+        return Ok(Json(admitted.dry_run()).into_response());
+    }
+    let idempotency = key.map(|key| (key, hash));
+    let submission = admitted.into_submission(api, Extras { idempotency, ..Extras::default() }).await?;
+    let (job, is_new) = store(api, submission).await?;
+    Ok(answer(job, is_new))
+}
+
+/// The operator's line in a job's history.
+pub(crate) fn operator_event(data: Value) -> NewEvent {
+    NewEvent { kind: "operator".to_owned(), step: None::<Step>, data }
+}

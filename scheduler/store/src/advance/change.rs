@@ -1,0 +1,347 @@
+//! The working copy of one transition: the job as it becomes, and what is written along with it.
+
+use super::due;
+use crate::{
+    CancelOutcome, CancelWish, Chore, Ending, Job, JobBody, JobError, JobState, NewEvent, OpenQuestion, Transition,
+    UsageLine, When,
+};
+use longhaul_registry::{Connector, Failure, Note, Report, Step, Usage, UsageSource};
+use rust_decimal::Decimal;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// The newest ids of vendor lines that are remembered, so that none is written twice.
+const SEEN_NOTES: usize = 400;
+
+/// What the pure functions know besides the job.
+#[derive(Clone, Copy)]
+pub struct Rules<'a> {
+    /// The job's connector.
+    pub connector: &'a Connector,
+    /// The part of the job that never changes.
+    pub body: &'a JobBody,
+    /// Store time as the worker knows it, for ages only; what is written are delays.
+    pub now_ms: i64,
+    /// A throw of the dice, 0 to 1, for jitter.
+    pub dice: f64,
+}
+
+/// A transition being made.
+pub(crate) struct Change<'a> {
+    pub(crate) rules: Rules<'a>,
+    pub(crate) out: Transition,
+    pub(crate) step: Step,
+}
+
+impl<'a> Change<'a> {
+    pub(crate) fn new(job: &Job, step: Step, rules: Rules<'a>) -> Self {
+        Self { rules, out: Transition::to(job.clone()), step }
+    }
+
+    pub(crate) fn job(&mut self) -> &mut Job {
+        &mut self.out.job
+    }
+
+    /// Milliseconds since an instant that has passed.
+    pub(crate) fn age_ms(&self, when: Option<When>) -> Option<i64> {
+        when.map(|when| self.rules.now_ms.saturating_sub(when.resolve(self.rules.now_ms)))
+    }
+
+    pub(crate) fn event(&mut self, kind: &str, data: Value) {
+        let step = Some(self.step);
+        self.out.events.push(NewEvent { kind: kind.to_owned(), step, data });
+    }
+
+    pub(crate) fn warn(&mut self, code: &str, message: impl Into<String>) {
+        self.event("warning", json!({"code": code, "message": message.into()}));
+    }
+
+    /// Moves the job to a state, with its event. Entering the state it is in writes nothing.
+    pub(crate) fn enter(&mut self, state: JobState) {
+        let from = self.out.job.state;
+        if from != state {
+            self.out.job.state = state;
+            self.event("state", json!({"from": from, "to": state}));
+        }
+    }
+
+    /// Makes the next step due after a delay, no later than a watchdog that must look first.
+    pub(crate) fn due(&mut self, delay: Duration) {
+        let now = self.rules.now_ms;
+        let job = &mut self.out.job;
+        job.step = next_step(job);
+        let mut in_ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX / 4);
+        let watched = matches!(job.state, JobState::Running | JobState::NeedsInput);
+        let watchdogs = [
+            job.deadline_at.filter(|_| watched && job.ending.is_none()),
+            job.question.as_ref().filter(|_| watched && job.answer.is_none()).map(|question| question.deadline),
+        ];
+        for watchdog in watchdogs.into_iter().flatten() {
+            in_ms = in_ms.min(watchdog.resolve(now).saturating_sub(now).max(0));
+        }
+        job.due_at = job.step.map(|_| When::In(in_ms));
+    }
+
+    /// The next step runs now, by the same worker under the same lease.
+    pub(crate) fn go_on(&mut self) {
+        self.due(Duration::ZERO);
+        self.out.keep_lease = self.out.job.step.is_some();
+    }
+
+    /// The next poll by cadence, or by the vendor's hint, which wins.
+    pub(crate) fn due_poll(&mut self, hint: Option<Duration>) {
+        let cadence = self.rules.connector.cadence;
+        let grown = due::grown(&cadence, self.out.job.poll_delay);
+        self.out.job.poll_delay = Some(grown);
+        let mut delay = due::jittered(&cadence, grown, self.rules.dice);
+        if self.out.job.state == JobState::NeedsInput {
+            // A waiting vendor seldom moves by itself: ask at the slow end, so that the answer is the event.
+            delay = delay.max(Duration::try_from_secs_f64(cadence.ceiling_s).unwrap_or(delay));
+        }
+        if let Some(hint) = hint {
+            delay = due::hinted(hint, self.rules.dice);
+        }
+        self.due(delay);
+    }
+
+    /// A wait that is no error: what the vendor named, else a growing delay of our own.
+    pub(crate) fn due_unpunished(&mut self, named: Option<Duration>) {
+        let delay = match named {
+            Some(named) => due::hinted(named, self.rules.dice),
+            None => {
+                let grown = self.out.job.poll_delay.unwrap_or(Duration::from_millis(1500)).mul_f64(2.0);
+                let grown = grown.clamp(due::FLOOR * 3, due::BACKOFF_CEILING);
+                self.out.job.poll_delay = Some(grown);
+                (grown / 2 + (grown / 2).mul_f64(self.rules.dice)).max(due::FLOOR)
+            }
+        };
+        self.due(delay);
+    }
+
+    /// A good answer: errors of the step and the reason to wait are gone.
+    pub(crate) fn cleared(&mut self) {
+        let job = self.job();
+        job.errors = 0;
+        job.error = None;
+        job.kills = 0;
+    }
+
+    /// The job waits, fails or is parked because of this. Repeats of one code are written at every power of two.
+    pub(crate) fn blame(&mut self, failure: &Failure) {
+        let step = self.step;
+        let same = self.out.job.error.as_ref().is_some_and(|error| error.failure.code == failure.code);
+        let errors = self.out.job.errors;
+        if !same || errors.is_power_of_two() {
+            let data = json!({
+                "code": failure.code, "kind": failure.kind, "message": failure.message,
+                "vendor_code": failure.vendor_code, "vendor_request_id": failure.vendor_request_id, "errors": errors,
+            });
+            self.event("error", data);
+        }
+        self.job().error = Some(JobError { failure: failure.clone(), step });
+    }
+
+    /// Takes in what an answer told besides its main word.
+    pub(crate) fn take(&mut self, report: Report) {
+        let Report {
+            progress,
+            vendor_status,
+            unknown_status,
+            hint: _,
+            usage,
+            notes,
+            vendor_state,
+            vendor_request_id: _,
+        } = report;
+        if let Some(state) = vendor_state {
+            self.job().vendor_state = state;
+        }
+        if let Some(word) = vendor_status {
+            let changed = self.out.job.vendor_status.as_ref() != Some(&word);
+            if unknown_status && changed {
+                let message = format!("the vendor's word {word:?} is not one we know; it is read as running");
+                self.event("warning", json!({"code": "unknown_status", "message": message, "word": word}));
+            }
+            self.job().vendor_status = Some(word);
+        }
+        if let Some(progress) = progress.filter(|value| value.is_finite()) {
+            let progress = progress.clamp(0.0, 1.0);
+            if self.out.job.progress.is_none_or(|before| (progress - before).abs() >= 0.01) {
+                self.job().progress = Some(progress);
+                self.event("progress", json!({"progress": progress}));
+            }
+        }
+        for note in notes {
+            self.take_note(note);
+        }
+        self.book(usage);
+    }
+
+    fn take_note(&mut self, note: Note) {
+        if let Some(id) = &note.id {
+            if self.out.job.seen_notes.contains(id) {
+                return;
+            }
+            let seen = &mut self.out.job.seen_notes;
+            seen.push(id.clone());
+            if seen.len() > SEEN_NOTES {
+                seen.drain(..seen.len() - SEEN_NOTES);
+            }
+        }
+        self.event(&note.kind, note.data);
+    }
+
+    /// Turns a module's usage into ledger lines of this attempt.
+    pub(crate) fn book(&mut self, usage: Vec<Usage>) {
+        let attempt = self.out.job.attempt.max(1);
+        let connector = self.rules.connector;
+        for line in usage {
+            let Usage { record, unit, quantity, source, usd } = line;
+            let usd = usd.or_else(|| {
+                (unit == connector.vendor.unit)
+                    .then(|| {
+                        longhaul_registry::pricing::price(connector, self.rules.body.model.as_deref(), unit, quantity)
+                    })
+                    .flatten()
+            });
+            let known =
+                self.out.usage.iter().any(|line| line.record == record && line.unit == unit && line.source >= source);
+            if known {
+                continue;
+            }
+            if source != UsageSource::Estimated {
+                let data = json!({"unit": unit, "quantity": quantity.normalize(), "source": source, "record": record, "usd": usd});
+                if !self.out.job.last_usage.contains(&data) {
+                    self.event("usage", data.clone());
+                    self.remember_usage(data);
+                }
+            }
+            self.out.usage.push(UsageLine { attempt, record, unit, quantity, source, usd });
+        }
+    }
+
+    fn remember_usage(&mut self, data: Value) {
+        let kept = &mut self.out.job.last_usage;
+        kept.retain(|old| old["unit"] != data["unit"] || old["record"] != data["record"]);
+        kept.push(data);
+    }
+
+    /// Money known to be spent after this transition: what stood booked, or what this answer adds up to.
+    pub(crate) fn spent(&self) -> Decimal {
+        let told: Decimal = self.out.usage.iter().filter_map(|line| line.usd).sum();
+        self.out.job.cost_usd.unwrap_or_default().max(told)
+    }
+
+    /// The wish to stop, whoever has it.
+    pub(crate) fn wish_stop(&mut self, reason: Option<String>) {
+        if self.out.job.cancel.is_none() {
+            self.job().cancel =
+                Some(CancelWish { requested_at: When::NOW, reason, outcome: CancelOutcome::Pending, sent: false });
+        }
+    }
+
+    /// Decides how the job will end; the first decision stands.
+    pub(crate) fn bind(&mut self, state: JobState, failure: Option<Failure>) {
+        let step = self.step;
+        if self.out.job.ending.is_none() {
+            let error = failure.map(|failure| JobError { failure, step });
+            self.job().ending = Some(Ending { state, error, since: When::NOW });
+        }
+    }
+
+    pub(crate) fn set_cancel_outcome(&mut self, outcome: CancelOutcome) {
+        if let Some(cancel) = &mut self.out.job.cancel {
+            cancel.outcome = outcome;
+        }
+    }
+
+    /// Opens a question and tells of it.
+    pub(crate) fn ask(&mut self, question: longhaul_registry::Question) {
+        let minutes = self.rules.body.request.limits.question_minutes.unwrap_or(10);
+        let deadline = When::after(Duration::from_secs(u64::from(minutes) * 60));
+        self.enter(JobState::NeedsInput);
+        let data = json!({
+            "question_id": question.id, "kind": question.kind, "prompt": question.prompt,
+            "options": question.options, "default": question.default, "answer_within_s": u64::from(minutes) * 60,
+        });
+        self.event("question", data.clone());
+        self.job().question = Some(OpenQuestion { question, asked_at: When::NOW, deadline });
+        self.notify("job.needs_input", data);
+    }
+
+    /// Ends this life of the job: the last event is the final state.
+    pub(crate) fn finish(&mut self, state: JobState, error: Option<JobError>) {
+        let settled = match state {
+            JobState::Cancelled | JobState::LimitExceeded => CancelOutcome::Confirmed,
+            _ => CancelOutcome::TooLate,
+        };
+        if self.out.job.cancel.as_ref().is_some_and(|cancel| cancel.outcome == CancelOutcome::Pending) {
+            self.set_cancel_outcome(settled);
+        }
+        let job = self.job();
+        job.error = error;
+        job.step = None;
+        job.due_at = None;
+        job.question = None;
+        job.answer = None;
+        job.ending = None;
+        job.outputs_expire_at = None;
+        job.errors = 0;
+        job.kills = 0;
+        job.finished_at = Some(When::NOW);
+        self.out.keep_lease = false;
+        self.enter(state);
+        let error = self.out.job.error.as_ref().map(
+            |error| json!({"code": error.failure.code, "kind": error.failure.kind, "message": error.failure.message}),
+        );
+        self.notify("job.finished", json!({"state": state, "error": error}));
+    }
+
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        let step = self.step;
+        self.blame(&failure);
+        self.finish(JobState::Failed, Some(JobError { failure, step }));
+    }
+
+    /// Stops until a person decides. What was sent stays written down.
+    pub(crate) fn park(&mut self, failure: Failure) {
+        let step = self.step;
+        self.blame(&failure);
+        let job = self.job();
+        job.error = Some(JobError { failure, step });
+        job.step = None;
+        job.due_at = None;
+        self.out.keep_lease = false;
+        self.enter(JobState::Parked);
+    }
+
+    fn notify(&mut self, event: &str, data: Value) {
+        let Some(notify) = &self.rules.body.request.notify else { return };
+        if !notify.events.iter().any(|wanted| wanted == event) {
+            return;
+        }
+        let job = self.out.job.id.clone();
+        // The event just written is the last one of this transition: its number identifies the delivery.
+        let seq = self.out.job.seq + u64::try_from(self.out.events.len()).unwrap_or(u64::MAX);
+        let chore = Chore::Notify { job, event: event.to_owned(), url: notify.url.clone(), seq, data };
+        self.out.chores.push(chore);
+    }
+}
+
+/// The step that a job's state and wishes call for.
+pub(crate) fn next_step(job: &Job) -> Option<Step> {
+    match job.state {
+        JobState::Queued | JobState::Starting => Some(Step::Start),
+        JobState::Running | JobState::NeedsInput => Some(if job.cancel.as_ref().is_some_and(|cancel| !cancel.sent) {
+            Step::Cancel
+        } else if job.answer.is_some() {
+            Step::Answer
+        } else {
+            Step::Poll
+        }),
+        JobState::Collecting => Some(Step::Outputs),
+        JobState::Succeeded | JobState::Failed | JobState::Cancelled | JobState::LimitExceeded | JobState::Parked => {
+            None
+        }
+    }
+}

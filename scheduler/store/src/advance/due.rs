@@ -1,0 +1,100 @@
+//! When a step is next due: pure functions of cadence, hint and dice.
+
+use longhaul_registry::Cadence;
+use std::time::Duration;
+
+/// No vendor's hint and no backoff of ours is shorter. A configured cadence may be finer.
+pub const FLOOR: Duration = Duration::from_secs(1);
+
+/// No backoff of ours is longer.
+pub const BACKOFF_CEILING: Duration = Duration::from_secs(60);
+
+/// A hint longer than this is read as this; the job's own deadline ends it sooner anyway.
+const HINT_CEILING: Duration = Duration::from_secs(30 * 86_400);
+
+fn seconds(value: f64) -> Duration {
+    Duration::try_from_secs_f64(value.max(0.0)).unwrap_or(HINT_CEILING)
+}
+
+/// The delay to the next poll, before jitter: what the one after that grows from.
+///
+/// `previous` is the delay before, `None` for the first poll.
+#[must_use]
+pub fn grown(cadence: &Cadence, previous: Option<Duration>) -> Duration {
+    let next = match previous {
+        Some(previous) => previous.as_secs_f64() * cadence.factor.max(1.0),
+        None => cadence.first_s,
+    };
+    seconds(next.min(cadence.ceiling_s.max(0.001)))
+}
+
+/// Spreads a delay by the cadence's jitter, both ways. `dice` is 0 to 1.
+#[must_use]
+pub fn jittered(cadence: &Cadence, delay: Duration, dice: f64) -> Duration {
+    let jitter = cadence.jitter.clamp(0.0, 1.0);
+    seconds(delay.as_secs_f64() * (1.0 + jitter * (2.0 * dice.clamp(0.0, 1.0) - 1.0)))
+}
+
+/// What the vendor asked for: never sooner, a little later so that a herd does not come back together.
+#[must_use]
+pub fn hinted(hint: Duration, dice: f64) -> Duration {
+    let hint = hint.clamp(FLOOR, HINT_CEILING);
+    let spread = hint.as_secs_f64().min(10.0) * 0.1 * dice.clamp(0.0, 1.0);
+    hint + seconds(spread)
+}
+
+/// Our own backoff after the n-th error in a row (1 is the first): doubling from 1 s to 60 s, the upper half
+/// of each delay left to the dice.
+#[must_use]
+pub fn backoff(nth: u32, dice: f64) -> Duration {
+    let full = FLOOR.saturating_mul(1u32 << nth.clamp(1, 7).saturating_sub(1)).min(BACKOFF_CEILING);
+    let half = full / 2;
+    (half + half.mul_f64(dice.clamp(0.0, 1.0))).max(FLOOR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CADENCE: Cadence = Cadence { first_s: 1.0, factor: 1.6, ceiling_s: 10.0, jitter: 0.2 };
+
+    #[test]
+    fn polls_grow_to_the_ceiling() {
+        let mut delay = None;
+        let seen: Vec<u64> = (0..7)
+            .map(|_| {
+                let next = grown(&CADENCE, delay);
+                delay = Some(next);
+                u64::try_from(next.as_millis()).unwrap()
+            })
+            .collect();
+        assert_eq!(seen, [1000, 1600, 2560, 4096, 6553, 10_000, 10_000]);
+    }
+
+    #[test]
+    fn jitter_stays_within_its_share() {
+        let ten = Duration::from_secs(10);
+        assert_eq!(jittered(&CADENCE, ten, 0.0), Duration::from_secs(8));
+        assert_eq!(jittered(&CADENCE, ten, 0.5), ten);
+        assert_eq!(jittered(&CADENCE, ten, 1.0), Duration::from_secs(12));
+    }
+
+    #[test]
+    fn hints_are_never_undercut_and_have_a_floor() {
+        for dice in [0.0, 0.3, 1.0] {
+            assert!(hinted(Duration::from_secs(3), dice) >= Duration::from_secs(3));
+            assert!(hinted(Duration::from_secs(3), dice) <= Duration::from_millis(3300));
+            assert!(hinted(Duration::ZERO, dice) >= FLOOR);
+        }
+        assert!(hinted(Duration::from_secs(86_400_000), 1.0) <= HINT_CEILING + Duration::from_secs(1));
+    }
+
+    #[test]
+    fn backoff_doubles_from_one_second_to_a_minute() {
+        let full: Vec<u64> = (1..=9).map(|nth| backoff(nth, 1.0).as_secs()).collect();
+        assert_eq!(full, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        assert_eq!(backoff(1, 0.0), FLOOR);
+        assert_eq!(backoff(7, 0.0), Duration::from_secs(30));
+        assert_eq!(backoff(u32::MAX, 0.0), Duration::from_secs(30));
+    }
+}

@@ -1,0 +1,229 @@
+//! The poll step: what the vendor says of the job. Only its own final word ends one.
+
+use super::start::{finished, named_delay};
+use super::{Change, due, max_errors, moot};
+use crate::{CancelOutcome, JobError, JobState, Transition};
+use longhaul_registry::{ArtifactDraft, Failure, FailureKind, PollAnswer, Question, Report, Retry};
+use std::time::Duration;
+
+/// A `not_found` this soon after the vendor accepted means: not there yet.
+const YOUNG_MS: i64 = 60_000;
+/// Later `not_found`s in a row that make it lost at the vendor (replicas disagree for a while).
+const LOST_AFTER: u32 = 5;
+
+pub(super) fn answered(mut change: Change<'_>, answer: Result<PollAnswer, Failure>) -> Transition {
+    if !matches!(change.out.job.state, JobState::Running | JobState::NeedsInput) {
+        if let Ok(
+            PollAnswer::Running(report)
+            | PollAnswer::NeedsInput { report, .. }
+            | PollAnswer::Done { report, .. }
+            | PollAnswer::Stopped { report, .. }
+            | PollAnswer::Failed { report, .. },
+        ) = answer
+        {
+            change.book(report.usage);
+        }
+        return moot(change);
+    }
+    let job = change.job();
+    job.polls = job.polls.saturating_add(1);
+    match answer {
+        Ok(PollAnswer::Running(report)) => running(change, report),
+        Ok(PollAnswer::NeedsInput { question, report }) => needs_input(change, question, report),
+        Ok(PollAnswer::Done { outputs, report }) => done(change, outputs.as_deref(), report),
+        Ok(PollAnswer::Stopped { outputs, report }) => stopped(change, outputs.as_deref(), report),
+        Ok(PollAnswer::Failed { failure, outputs, report }) => failed(change, failure, outputs.as_deref(), report),
+        Err(failure) => missed(change, failure),
+    }
+}
+
+fn running(mut change: Change<'_>, report: Report) -> Transition {
+    let hint = report.hint;
+    change.cleared();
+    if change.out.job.answer.is_none() {
+        change.job().question = None;
+        change.enter(JobState::Running);
+    }
+    change.take(report);
+    super::stop::check_cost(&mut change);
+    if change.out.job.cancel.as_ref().is_some_and(|cancel| !cancel.sent) {
+        change.go_on();
+    } else {
+        change.due_poll(hint);
+    }
+    change.out
+}
+
+fn needs_input(mut change: Change<'_>, question: Question, report: Report) -> Transition {
+    let hint = report.hint;
+    let answered = format!("answered:{}", question.id);
+    let standing = change.out.job.question.as_ref().is_some_and(|open| open.question.id == question.id);
+    let behind = change.out.job.seen_notes.contains(&answered);
+    let unwanted = change.out.job.cancel.is_some() || change.out.job.ending.is_some();
+    change.cleared();
+    change.take(report);
+    super::stop::check_cost(&mut change);
+    if change.out.job.cancel.as_ref().is_some_and(|cancel| !cancel.sent) {
+        change.go_on();
+        return change.out;
+    }
+    if !standing && !behind && !unwanted && change.out.job.answer.is_none() {
+        change.job().poll_delay = None;
+        change.ask(question);
+    }
+    change.due_poll(hint);
+    change.out
+}
+
+fn done(mut change: Change<'_>, outputs: Option<&[ArtifactDraft]>, report: Report) -> Transition {
+    match change.out.job.cancel.as_ref().map(|cancel| cancel.outcome) {
+        // It ended as it would have: the wish came too late, and the job ends as the vendor ended it.
+        Some(CancelOutcome::Pending | CancelOutcome::Confirmed) if change.out.job.ending.is_none() => {
+            change.set_cancel_outcome(CancelOutcome::TooLate);
+        }
+        Some(_) | None => {}
+    }
+    finished(&mut change, None, outputs, report);
+    change.out
+}
+
+fn stopped(mut change: Change<'_>, outputs: Option<&[ArtifactDraft]>, report: Report) -> Transition {
+    if change.out.job.cancel.is_some() {
+        change.set_cancel_outcome(CancelOutcome::Confirmed);
+    } else {
+        change.warn("stopped_at_vendor", "the job was stopped at the vendor, not by us");
+    }
+    change.bind(JobState::Cancelled, None);
+    settle(change, outputs, report)
+}
+
+fn failed(mut change: Change<'_>, failure: Failure, outputs: Option<&[ArtifactDraft]>, report: Report) -> Transition {
+    let state = if failure.kind == FailureKind::LimitExceeded { JobState::LimitExceeded } else { JobState::Failed };
+    if change.out.job.ending.is_none() {
+        change.set_cancel_outcome(CancelOutcome::TooLate);
+    }
+    change.blame(&failure);
+    change.bind(state, Some(failure));
+    settle(change, outputs, report)
+}
+
+/// Ends the job as it is bound to, after what was made has been fetched.
+fn settle(mut change: Change<'_>, outputs: Option<&[ArtifactDraft]>, report: Report) -> Transition {
+    if outputs.is_some_and(|drafts| !drafts.is_empty()) {
+        finished(&mut change, None, outputs, report);
+        return change.out;
+    }
+    change.take(report);
+    conclude(change, JobState::Cancelled)
+}
+
+/// The final state that was decided earlier, or the given one.
+pub(super) fn conclude(mut change: Change<'_>, otherwise: JobState) -> Transition {
+    let (state, error) = match change.out.job.ending.take() {
+        Some(ending) => (ending.state, ending.error),
+        None => (otherwise, None),
+    };
+    change.finish(state, error);
+    change.out
+}
+
+fn missed(mut change: Change<'_>, failure: Failure) -> Transition {
+    if failure.kind == FailureKind::NotFound {
+        return not_found(change, failure);
+    }
+    if failure.holds_connector {
+        change.blame(&failure);
+        change.due_unpunished(None);
+        return change.out;
+    }
+    match failure.kind {
+        FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited => {
+            let named = named_delay(&failure);
+            change.blame(&failure);
+            change.due_unpunished(named);
+            change.out
+        }
+        FailureKind::Internal => {
+            change.park(failure);
+            change.out
+        }
+        FailureKind::VendorError
+        | FailureKind::Network
+        | FailureKind::Timeout
+        | FailureKind::OutputEmpty
+        | FailureKind::OutputExpired
+        | FailureKind::StartUnknown
+            if failure.retry != Retry::Never =>
+        {
+            passing(change, failure)
+        }
+        FailureKind::InvalidRequest
+        | FailureKind::ContentPolicy
+        | FailureKind::NotFound
+        | FailureKind::ModelUnavailable
+        | FailureKind::CapabilityMissing
+        | FailureKind::VendorError
+        | FailureKind::Network
+        | FailureKind::Timeout
+        | FailureKind::OutputExpired
+        | FailureKind::OutputEmpty
+        | FailureKind::SpecMismatch
+        | FailureKind::StartUnknown
+        | FailureKind::LimitExceeded => given_up(change, failure),
+    }
+}
+
+/// A passing fault: backed off, counted, capped.
+pub(super) fn passing(mut change: Change<'_>, failure: Failure) -> Transition {
+    if !failure.unsent {
+        let errors = change.out.job.errors.saturating_add(1);
+        change.job().errors = errors;
+        if errors >= max_errors(change.step) {
+            return given_up(change, failure);
+        }
+    }
+    change.blame(&failure);
+    let nth = change.out.job.errors.max(1);
+    let delay = match named_delay(&failure) {
+        Some(named) => due::hinted(named, change.rules.dice),
+        None if failure.unsent => {
+            change.due_unpunished(None);
+            return change.out;
+        }
+        None => due::backoff(nth, change.rules.dice),
+    };
+    change.due(delay);
+    change.out
+}
+
+/// The step will not get through: the job ends, as it was bound to where that was decided before.
+pub(super) fn given_up(mut change: Change<'_>, failure: Failure) -> Transition {
+    let step = change.step;
+    change.blame(&failure);
+    let (state, error) = match change.out.job.ending.take() {
+        Some(ending) => (ending.state, ending.error),
+        None => (JobState::Failed, Some(JobError { failure, step })),
+    };
+    change.finish(state, error);
+    change.out
+}
+
+fn not_found(mut change: Change<'_>, failure: Failure) -> Transition {
+    if change.out.job.cancel.as_ref().is_some_and(|cancel| cancel.sent) {
+        change.set_cancel_outcome(CancelOutcome::Confirmed);
+        return conclude(change, JobState::Cancelled);
+    }
+    if change.age_ms(change.out.job.accepted_at).is_none_or(|age| age < YOUNG_MS) {
+        change.due(Duration::from_secs(5));
+        return change.out;
+    }
+    let errors = change.out.job.errors.saturating_add(1);
+    change.job().errors = errors;
+    if errors >= LOST_AFTER {
+        return given_up(change, failure.code("lost_at_vendor"));
+    }
+    change.blame(&failure);
+    let delay = Duration::from_secs(u64::from(errors) * 8);
+    change.due(delay);
+    change.out
+}

@@ -1,0 +1,306 @@
+//! The start step: written down, sent once, looked for when its answer is lost.
+
+use super::{Change, idempotency_key, max_errors, moot};
+use crate::{CancelOutcome, JobState, Transition, When};
+use longhaul_registry::{
+    ArtifactDraft, Failure, FailureKind, Finding, LostStart, OnUnknownStart, Report, Retry, SentStart, StartAnswer,
+};
+use serde_json::json;
+use std::time::Duration;
+
+/// How long after a lost answer the first search comes.
+const FIRST_LOOK: Duration = Duration::from_secs(2);
+/// Between two searches, where the vendor names no lag of its own.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// Writes a start down. The worker sends only if the stored job then holds this `start_sent`.
+pub(super) fn sending(mut change: Change<'_>, request_hash: String) -> Transition {
+    let state = change.out.job.state;
+    if !matches!(state, JobState::Queued | JobState::Starting) {
+        return moot(change);
+    }
+    if change.out.job.cancel.is_some() {
+        return never_started(change);
+    }
+    let now_ms = change.rules.now_ms;
+    let minutes = change.rules.body.request.limits.max_minutes.unwrap_or(change.rules.connector.vendor.max_minutes);
+    let job = change.job();
+    job.attempt = job.attempt.max(1);
+    let (attempt, idempotency_key) = (job.attempt, idempotency_key(&job.id, job.attempt));
+    job.start_sent = Some(SentStart { attempt, request_hash, idempotency_key, sent_at_ms: now_ms });
+    job.started_at = job.started_at.or(Some(When::NOW));
+    job.deadline_at = job.deadline_at.or(Some(When::after(Duration::from_secs(u64::from(minutes) * 60))));
+    job.vendor_status = None;
+    change.enter(JobState::Starting);
+    change.event("step", json!({"did": "start_sent"}));
+    change.go_on();
+    change.out
+}
+
+/// Nothing runs at the vendor: the wish to stop is granted at once.
+fn never_started(mut change: Change<'_>) -> Transition {
+    change.set_cancel_outcome(CancelOutcome::Confirmed);
+    let (state, error) = match change.out.job.ending.take() {
+        Some(ending) => (ending.state, ending.error),
+        None => (JobState::Cancelled, None),
+    };
+    change.finish(state, error);
+    change.out
+}
+
+pub(super) fn answered(mut change: Change<'_>, answer: Result<StartAnswer, Failure>) -> Transition {
+    if !matches!(change.out.job.state, JobState::Queued | JobState::Starting) {
+        return late(change, answer);
+    }
+    match answer {
+        Ok(StartAnswer::Started { vendor_job_id, report }) => accepted(change, vendor_job_id, report),
+        Ok(StartAnswer::Staged { vendor_job_id, report }) => staged(change, vendor_job_id, report),
+        Ok(StartAnswer::Finished { vendor_job_id, outputs, report }) => {
+            finished(&mut change, vendor_job_id, Some(&outputs), report);
+            change.out
+        }
+        Err(failure) => refused(change, failure),
+    }
+}
+
+/// An answer to a start that the job no longer waits for, such as one resolved by a person meanwhile: a vendor's id
+/// is kept where none is known, the bill is booked.
+fn late(mut change: Change<'_>, answer: Result<StartAnswer, Failure>) -> Transition {
+    let (id, report) = match answer {
+        Ok(StartAnswer::Started { vendor_job_id, report } | StartAnswer::Staged { vendor_job_id, report }) => {
+            (Some(vendor_job_id), report)
+        }
+        Ok(StartAnswer::Finished { vendor_job_id, report, .. }) => (vendor_job_id, report),
+        Err(_) => return moot(change),
+    };
+    let parked = change.out.job.state == JobState::Parked;
+    change.take(report);
+    if change.out.job.vendor_job_id.is_none() {
+        change.job().vendor_job_id = id;
+        change.warn("late_start", "the vendor's answer to the start came after the job had moved on; its id is kept");
+    }
+    if parked && change.out.job.vendor_job_id.is_some() {
+        change.job().start_sent = None;
+        change.enter(JobState::Running);
+        change.cleared();
+        change.due_poll(None);
+        return change.out;
+    }
+    moot(change)
+}
+
+fn accepted(mut change: Change<'_>, vendor_job_id: String, report: Report) -> Transition {
+    let hint = report.hint;
+    let job = change.job();
+    job.vendor_job_id = Some(vendor_job_id);
+    job.start_sent = None;
+    job.accepted_at = Some(When::NOW);
+    job.poll_delay = None;
+    change.enter(JobState::Running);
+    change.cleared();
+    change.take(report);
+    super::stop::check_cost(&mut change);
+    if change.out.job.cancel.as_ref().is_some_and(|cancel| !cancel.sent) {
+        change.go_on();
+    } else {
+        change.due_poll(hint);
+    }
+    change.out
+}
+
+fn staged(mut change: Change<'_>, vendor_job_id: String, report: Report) -> Transition {
+    let job = change.job();
+    job.vendor_job_id = Some(vendor_job_id);
+    job.start_sent = None;
+    change.cleared();
+    change.take(report);
+    change.event("step", json!({"did": "staged"}));
+    if change.out.job.cancel.is_some() {
+        return never_started(change);
+    }
+    change.go_on();
+    change.out
+}
+
+/// The vendor is done: what it made is fetched by the same worker before anything else.
+pub(super) fn finished(
+    change: &mut Change<'_>,
+    vendor_job_id: Option<String>,
+    outputs: Option<&[ArtifactDraft]>,
+    report: Report,
+) {
+    let job = change.job();
+    job.vendor_job_id = vendor_job_id.or(job.vendor_job_id.take());
+    job.start_sent = None;
+    job.accepted_at = job.accepted_at.or(Some(When::NOW));
+    job.question = None;
+    job.answer = None;
+    job.collecting_since = Some(When::NOW);
+    job.fresh_links = 0;
+    job.poll_delay = None;
+    let dies = outputs.unwrap_or_default().iter().filter_map(|draft| draft.expires_in).min();
+    job.outputs_expire_at = dies.map(When::after);
+    change.cleared();
+    change.take(report);
+    change.enter(JobState::Collecting);
+    change.go_on();
+}
+
+fn refused(mut change: Change<'_>, failure: Failure) -> Transition {
+    let unknown = failure.retry == Retry::Unknown || failure.kind == FailureKind::StartUnknown;
+    if unknown && !failure.unsent {
+        return lost(change, failure);
+    }
+    // From here on the vendor has definitely not taken the start.
+    change.job().start_sent = None;
+    if change.out.job.cancel.is_some() {
+        return never_started(change);
+    }
+    if failure.holds_connector {
+        change.blame(&failure);
+        change.enter(JobState::Queued);
+        change.due_unpunished(None);
+        return change.out;
+    }
+    match failure.kind {
+        FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited => {
+            let named = named_delay(&failure);
+            change.blame(&failure);
+            change.enter(JobState::Queued);
+            change.due_unpunished(named);
+        }
+        FailureKind::VendorError | FailureKind::Network | FailureKind::Timeout if failure.retry != Retry::Never => {
+            again(&mut change, failure);
+        }
+        FailureKind::Internal => change.park(failure),
+        FailureKind::InvalidRequest
+        | FailureKind::ContentPolicy
+        | FailureKind::NotFound
+        | FailureKind::ModelUnavailable
+        | FailureKind::CapabilityMissing
+        | FailureKind::VendorError
+        | FailureKind::Network
+        | FailureKind::Timeout
+        | FailureKind::OutputExpired
+        | FailureKind::OutputEmpty
+        | FailureKind::SpecMismatch
+        | FailureKind::StartUnknown
+        | FailureKind::LimitExceeded => change.fail(failure),
+    }
+    change.out
+}
+
+fn again(change: &mut Change<'_>, failure: Failure) {
+    if failure.unsent {
+        change.blame(&failure);
+        change.enter(JobState::Queued);
+        change.due_unpunished(None);
+        return;
+    }
+    let errors = change.out.job.errors.saturating_add(1);
+    change.job().errors = errors;
+    if errors >= max_errors(change.step) {
+        change.fail(failure);
+        return;
+    }
+    change.blame(&failure);
+    change.enter(JobState::Queued);
+    let delay = named_delay(&failure).map_or_else(
+        || super::due::backoff(errors, change.rules.dice),
+        |named| super::due::hinted(named, change.rules.dice),
+    );
+    change.due(delay);
+}
+
+pub(super) fn named_delay(failure: &Failure) -> Option<Duration> {
+    match failure.retry {
+        Retry::After(delay) => Some(delay),
+        Retry::Never | Retry::Backoff | Retry::Unknown => None,
+    }
+}
+
+/// Nobody can say whether it was accepted.
+fn lost(mut change: Change<'_>, failure: Failure) -> Transition {
+    change.enter(JobState::Starting);
+    match change.rules.connector.vendor.lost_start {
+        LostStart::None => unknown(change, &failure),
+        LostStart::Key | LostStart::Find => {
+            change.blame(&failure);
+            change.due(FIRST_LOOK);
+            change.out
+        }
+    }
+}
+
+/// Parked, or given up where the job asked for that.
+fn unknown(mut change: Change<'_>, because: &Failure) -> Transition {
+    let message = format!(
+        "nobody can say whether the vendor accepted this start ({}: {}); it is not sent again by itself",
+        because.code, because.message
+    );
+    let mut failure = Failure::new(FailureKind::StartUnknown, Retry::Unknown, message);
+    failure.vendor_code.clone_from(&because.vendor_code);
+    failure.vendor_request_id.clone_from(&because.vendor_request_id);
+    match change.rules.body.request.on_unknown_start {
+        OnUnknownStart::Park => change.park(failure),
+        OnUnknownStart::GiveUp => change.fail(failure),
+    }
+    change.out
+}
+
+pub(super) fn found(mut change: Change<'_>, finding: Result<Finding, Failure>) -> Transition {
+    let Some(sent) = change.out.job.start_sent.clone() else { return moot(change) };
+    if !matches!(change.out.job.state, JobState::Starting) {
+        return moot(change);
+    }
+    let age_ms = change.rules.now_ms.saturating_sub(sent.sent_at_ms);
+    let vendor = &change.rules.connector.vendor;
+    let (absence_proves, find_ms) =
+        (vendor.absence_proves, i64::try_from(vendor.find_s).unwrap_or(i64::MAX / 1000).saturating_mul(1000));
+    let because = |text: &str| Failure::new(FailureKind::StartUnknown, Retry::Unknown, text);
+    match finding {
+        Ok(Finding::Found(answer)) => {
+            change.event("step", json!({"did": "start_found"}));
+            answered(change, Ok(answer))
+        }
+        Ok(Finding::Absent) if absence_proves => {
+            change.job().start_sent = None;
+            change.event("step", json!({"did": "start_absent"}));
+            if change.out.job.cancel.is_some() {
+                return never_started(change);
+            }
+            change.go_on();
+            change.out
+        }
+        Ok(Finding::Absent) => unknown(change, &because("the vendor does not list it, which proves nothing there")),
+        Ok(Finding::Unsure { look_again }) if age_ms < find_ms => {
+            change.due(look_again.unwrap_or(LOOK_AGAIN));
+            change.out
+        }
+        Ok(Finding::Unsure { .. }) => unknown(change, &because("it could not be told within the time to look")),
+        Ok(Finding::Unsupported) => unknown(change, &because("this vendor cannot be searched")),
+        Err(failure) => search_failed(change, failure, age_ms < find_ms),
+    }
+}
+
+/// The search itself failed: it is free and may go on; only its time ends it.
+fn search_failed(mut change: Change<'_>, failure: Failure, in_time: bool) -> Transition {
+    let waits =
+        matches!(failure.kind, FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited) || failure.unsent;
+    if waits {
+        let named = named_delay(&failure);
+        change.blame(&failure);
+        change.due_unpunished(named);
+        return change.out;
+    }
+    let errors = change.out.job.errors.saturating_add(1);
+    change.job().errors = errors;
+    let passing = matches!(failure.retry, Retry::Backoff | Retry::After(_));
+    if !passing || (!in_time && errors >= max_errors(change.step)) {
+        return unknown(change, &failure);
+    }
+    change.blame(&failure);
+    let delay = super::due::backoff(errors, change.rules.dice);
+    change.due(delay);
+    change.out
+}

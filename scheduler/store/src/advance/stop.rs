@@ -1,0 +1,181 @@
+//! Answers and cancels: what goes to the vendor besides the start, and the limit on money.
+
+use super::poll::{conclude, given_up, passing};
+use super::start::named_delay;
+use super::{Change, max_errors, moot};
+use crate::{CancelOutcome, JobState, Transition};
+use longhaul_registry::{AnswerGiven, CancelAnswer, Failure, FailureKind, Report, Retry};
+use serde_json::json;
+use std::time::Duration;
+
+pub(super) fn sending_answer(mut change: Change<'_>) -> Transition {
+    let Some(answer) = &mut change.out.job.answer else { return moot(change) };
+    answer.sent = true;
+    change.go_on();
+    change.out
+}
+
+pub(super) fn answer_given(change: Change<'_>, given: Result<AnswerGiven, Failure>) -> Transition {
+    if change.out.job.answer.is_none() || !matches!(change.out.job.state, JobState::Running | JobState::NeedsInput) {
+        return moot(change);
+    }
+    match given {
+        Ok(AnswerGiven::Taken(report)) => delivered(change, report, true),
+        Ok(AnswerGiven::Moot(report)) => delivered(change, report, false),
+        Err(failure) => undelivered(change, failure),
+    }
+}
+
+fn delivered(mut change: Change<'_>, report: Report, taken: bool) -> Transition {
+    let hint = report.hint;
+    let job = change.job();
+    let answer = job.answer.take();
+    job.question = None;
+    job.poll_delay = None;
+    if let Some(answer) = &answer {
+        job.seen_notes.push(format!("answered:{}", answer.answer.question_id));
+    }
+    change.cleared();
+    change.take(report);
+    let did = if taken { "answer_delivered" } else { "answer_moot" };
+    change.event("step", json!({"did": did, "question_id": answer.map(|answer| answer.answer.question_id)}));
+    change.enter(JobState::Running);
+    change.due_poll(hint);
+    change.out
+}
+
+fn undelivered(mut change: Change<'_>, failure: Failure) -> Transition {
+    match failure.kind {
+        FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited => {
+            let named = named_delay(&failure);
+            change.blame(&failure);
+            change.due_unpunished(named);
+            change.out
+        }
+        FailureKind::VendorError | FailureKind::Network | FailureKind::Timeout if failure.retry != Retry::Never => {
+            passing(change, failure)
+        }
+        FailureKind::Internal => {
+            change.park(failure);
+            change.out
+        }
+        _ => refused_answer(change, failure),
+    }
+}
+
+/// The vendor does not take this answer: the question stands again, for another; a time-out's own answer
+/// that is refused ends the job's patience instead.
+fn refused_answer(mut change: Change<'_>, failure: Failure) -> Transition {
+    change.blame(&failure);
+    let by_timeout = change.job().answer.take().is_some_and(|answer| answer.by_timeout);
+    if by_timeout {
+        change.wish_stop(Some("the question timed out".to_owned()));
+        change.bind(JobState::Failed, Some(question_timeout()));
+        change.go_on();
+        return change.out;
+    }
+    change.warn("answer_refused", format!("the vendor refused the answer: {}", failure.message));
+    change.due_poll(None);
+    change.out
+}
+
+pub(super) fn question_timeout() -> Failure {
+    Failure::new(FailureKind::Timeout, Retry::Never, "nobody answered the vendor's question in time")
+        .code("question_timeout")
+}
+
+/// Binds the job to `limit_exceeded` when it has cost more than it may. A limit met exactly is met.
+pub(super) fn check_cost(change: &mut Change<'_>) {
+    let Some(max) = change.rules.body.request.limits.max_cost_usd else { return };
+    let spent = change.spent();
+    if spent > max && change.out.job.ending.is_none() {
+        let message = format!("{} USD is more than the job's limits.max_cost_usd of {max}", spent.normalize());
+        limit(change, message);
+    }
+}
+
+/// A limit was passed: stop it at the vendor, then `limit_exceeded`.
+pub(super) fn limit(change: &mut Change<'_>, message: String) {
+    let mut failure = Failure::new(FailureKind::LimitExceeded, Retry::Never, message);
+    failure.vendor_code.clone_from(&change.out.job.vendor_status);
+    change.blame(&failure);
+    change.wish_stop(Some("a limit of the job was passed".to_owned()));
+    change.bind(JobState::LimitExceeded, Some(failure));
+}
+
+pub(super) fn cancel_answered(mut change: Change<'_>, answer: Result<CancelAnswer, Failure>) -> Transition {
+    if !matches!(change.out.job.state, JobState::Running | JobState::NeedsInput) {
+        if let Ok(CancelAnswer::Confirmed(report) | CancelAnswer::Requested(report) | CancelAnswer::TooLate(report)) =
+            answer
+        {
+            change.book(report.usage);
+        }
+        return moot(change);
+    }
+    if change.out.job.cancel.is_none() {
+        return moot(change);
+    }
+    match answer {
+        Ok(CancelAnswer::Confirmed(report)) => {
+            change.cleared();
+            change.take(report);
+            change.set_cancel_outcome(CancelOutcome::Confirmed);
+            conclude(change, JobState::Cancelled)
+        }
+        Ok(CancelAnswer::Requested(report)) => asked(change, CancelOutcome::Pending, report, false),
+        Ok(CancelAnswer::TooLate(report)) => asked(change, CancelOutcome::TooLate, report, true),
+        Ok(CancelAnswer::Unsupported) => {
+            change.bind(JobState::Cancelled, None);
+            asked(change, CancelOutcome::Unsupported, Report::default(), false)
+        }
+        Err(failure) => cancel_missed(change, failure),
+    }
+}
+
+/// The vendor has been asked; polls tell the rest.
+fn asked(mut change: Change<'_>, outcome: CancelOutcome, report: Report, now: bool) -> Transition {
+    let hint = report.hint;
+    change.cleared();
+    change.take(report);
+    if let Some(cancel) = &mut change.out.job.cancel {
+        cancel.sent = true;
+        cancel.outcome = outcome;
+    }
+    change.job().poll_delay = None;
+    change.event("step", json!({"did": "cancel_asked", "outcome": outcome}));
+    if now {
+        change.go_on();
+    } else {
+        change.due_poll(hint);
+    }
+    change.out
+}
+
+fn cancel_missed(mut change: Change<'_>, failure: Failure) -> Transition {
+    match failure.kind {
+        FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited => {
+            let named = named_delay(&failure);
+            change.blame(&failure);
+            change.due_unpunished(named);
+            change.out
+        }
+        // The record is not there: a poll tells whether it is gone for good, which is then our doing.
+        FailureKind::NotFound => asked(change, CancelOutcome::Pending, Report::default(), true),
+        FailureKind::Internal => given_up(change, failure),
+        _ if failure.retry == Retry::Never || change.out.job.errors.saturating_add(1) >= max_errors(change.step) => {
+            change.warn("cancel_refused", format!("the vendor does not take the cancel: {}", failure.message));
+            asked(change, CancelOutcome::Pending, Report::default(), false)
+        }
+        _ => {
+            if !failure.unsent {
+                let job = change.job();
+                job.errors = job.errors.saturating_add(1);
+            }
+            change.blame(&failure);
+            let delay =
+                super::due::backoff(change.out.job.errors.max(1), change.rules.dice).min(Duration::from_secs(10));
+            change.due(delay);
+            change.out
+        }
+    }
+}

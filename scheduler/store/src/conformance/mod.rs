@@ -1,0 +1,126 @@
+//! What any store must do, as cases that any store can be put through.
+//!
+//! A store's own tests give a [`Harness`] and call [`store_conformance!`](crate::store_conformance), which makes one test a
+//! case. Times move only when a case turns its clock.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::missing_panics_doc, clippy::indexing_slicing)]
+
+pub mod claims;
+pub mod commits;
+pub mod ledger;
+pub mod places;
+pub mod recovery;
+pub mod submits;
+pub mod upkeep;
+mod world;
+
+pub use world::{Harness, Place, World};
+
+use std::future::Future;
+use std::pin::Pin;
+
+/// One case, boxed.
+pub type Case = fn(World) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Every case with its name, in one list that both [`cases`] and the test macro read.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! each_store_case {
+    ($then:ident $(, $arg:expr)?) => {
+        $crate::$then! {
+            $($arg,)?
+            claims::outputs_then_going_then_starts,
+            claims::starts_by_priority_then_due_time,
+            claims::what_lies_ahead_waits,
+            claims::each_job_goes_to_one_claimer,
+            claims::an_ended_lease_is_taken_over_once_and_counts_a_kill,
+            claims::handing_back_counts_no_kill,
+            claims::renewing_keeps_a_lease,
+            claims::waiting_claimers_are_woken,
+            claims::the_oldest_due_step_is_told,
+            claims::the_wall_clock_may_step,
+            places::no_more_than_the_limit_under_many_claimers,
+            places::a_place_is_free_again_when_the_job_leaves_the_vendor,
+            places::a_start_that_was_sent_needs_no_new_place,
+            places::an_ended_lease_keeps_its_place,
+            places::parked_holds_every_step,
+            places::cooling_holds_starts_until_it_is_over,
+            places::paused_holds_starts,
+            commits::a_stale_fence_changes_nothing,
+            commits::late_is_not_lost,
+            commits::an_older_revision_is_answered_changed,
+            commits::a_signal_leaves_the_lease,
+            commits::delays_become_instants,
+            commits::history_has_no_gaps,
+            commits::a_kept_lease_goes_on,
+            commits::artifacts_are_recorded_by_id,
+            commits::equal_exchanges_are_counted,
+            commits::exchanges_are_bounded,
+            commits::watchers_are_told_after_the_commit,
+            ledger::reported_replaces_computed_replaces_estimated,
+            ledger::a_reported_zero_replaces_an_estimate,
+            ledger::sums_are_exact,
+            ledger::days_are_utc_and_inclusive,
+            submits::one_key_one_job_under_a_race,
+            submits::the_same_key_with_another_body,
+            submits::keys_live_thirty_days,
+            submits::a_path_has_one_holder,
+            submits::batches_answer_in_order,
+            submits::lists_page_and_filter,
+            upkeep::pruning_takes_old_ends_only,
+            upkeep::a_pruned_jobs_key_still_buys_nothing,
+            upkeep::chores_are_leased_and_retried,
+            upkeep::a_waiting_check_is_moved_up,
+            upkeep::tokens_are_kept_and_revoked,
+            upkeep::connectors_and_counts_are_told,
+            upkeep::uploads_are_artifacts_without_a_job,
+            recovery::reopening_keeps_everything,
+            recovery::places_are_recounted,
+            recovery::a_dropped_store_loses_nothing,
+        }
+    };
+}
+
+/// Makes one test of every case. `$harness` is an expression that gives a [`Harness`].
+#[macro_export]
+macro_rules! store_conformance {
+    ($harness:expr) => {
+        $crate::each_store_case! { store_conformance_tests, $harness }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! store_conformance_tests {
+    ($harness:expr, $($module:ident :: $case:ident,)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                let harness = $harness;
+                $crate::conformance::$module::$case($crate::conformance::World::new(&harness).await).await;
+            }
+        )*
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! store_conformance_list {
+    ($($module:ident :: $case:ident,)*) => {
+        vec![$((stringify!($case), (|world| Box::pin($module::$case(world))) as Case),)*]
+    };
+}
+
+/// Every case with its name.
+#[must_use]
+pub fn cases() -> Vec<(&'static str, Case)> {
+    crate::each_store_case! { store_conformance_list }
+}
+
+/// Runs every case, each in a place of its own.
+pub async fn all(harness: &dyn Harness) {
+    for (name, case) in cases() {
+        tracing::info!(name, "conformance: {name}");
+        case(World::new(harness).await).await;
+    }
+}

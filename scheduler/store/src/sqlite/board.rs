@@ -1,0 +1,243 @@
+//! What the writer keeps in memory: connectors' states, their places, and where a claim need not look.
+//!
+//! Everything here can be read back from the rows; after any failed group it is.
+
+use super::fault::{self, Done, unsigned};
+use super::lane::{Lane, Stand};
+use crate::{ConnectorState, JobBody, JobState, StoreError};
+use rusqlite::Connection;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Bodies kept parsed, so that a poll does not read the same prompt again and again.
+const BODY_CACHE_BYTES: usize = 16 << 20;
+
+/// One connector.
+#[derive(Debug)]
+pub(super) struct Conn {
+    /// Its row.
+    pub(super) cid: i64,
+    /// Its name.
+    pub(super) name: String,
+    /// How it fares.
+    pub(super) state: ConnectorState,
+    /// The last free check.
+    pub(super) check: Option<Value>,
+    /// Places taken.
+    pub(super) in_flight: u32,
+    /// Jobs in each state, in the order of [`JobState::ALL`].
+    pub(super) states: [u64; JobState::ALL.len()],
+    /// For each lane, a time before which nothing in it can run; `i64::MAX`: it is empty.
+    pub(super) earliest: [i64; Lane::COUNT],
+}
+
+impl Conn {
+    fn new(cid: i64, name: String) -> Self {
+        Self {
+            cid,
+            name,
+            state: ConnectorState::Open,
+            check: None,
+            in_flight: 0,
+            states: [0; JobState::ALL.len()],
+            // Unknown until a claim has looked.
+            earliest: [i64::MIN; Lane::COUNT],
+        }
+    }
+
+    /// No step is handed out at all.
+    pub(super) fn is_parked(&self) -> bool {
+        matches!(self.state, ConnectorState::Parked { .. })
+    }
+
+    /// Fresh starts are handed out. A cooling that is over is open.
+    pub(super) fn takes_starts(&self, now_ms: i64) -> bool {
+        match self.state {
+            ConnectorState::Open => true,
+            ConnectorState::Cooling { until, .. } => until.resolve(now_ms) <= now_ms,
+            ConnectorState::Parked { .. } | ConnectorState::Paused { .. } => false,
+        }
+    }
+
+    /// Jobs in a state.
+    pub(super) fn count_mut(&mut self, state: JobState) -> Option<&mut u64> {
+        self.states.get_mut(state as usize)
+    }
+}
+
+/// The writer's memory.
+#[derive(Debug, Default)]
+pub(super) struct Board {
+    conns: Vec<Conn>,
+    by_name: HashMap<String, usize>,
+    limits: BTreeMap<String, u32>,
+    bodies: Bodies,
+    /// The moment up to which claimers were told that nothing is due.
+    pub(super) promised: i64,
+    /// The newest event's position.
+    pub(super) position: u64,
+}
+
+impl Board {
+    /// Reads everything back from the rows; limits stay.
+    pub(super) fn reload(&mut self, conn: &Connection) -> Done<()> {
+        let mut fresh = Self { limits: std::mem::take(&mut self.limits), ..Self::default() };
+        let read = fresh.read(conn);
+        *self = fresh;
+        read
+    }
+
+    fn read(&mut self, conn: &Connection) -> Done<()> {
+        let mut rows = conn.prepare_cached("SELECT cid, name, state, last_check FROM connectors ORDER BY cid")?;
+        let mut rows = rows.query([])?;
+        while let Some(row) = rows.next()? {
+            let mut one = Conn::new(row.get(0)?, row.get(1)?);
+            one.state = fault::parse("a connector's state", row.get_ref(2)?.as_str().map_err(fault::column)?)?;
+            let check: Option<String> = row.get(3)?;
+            one.check = check.map(|text| fault::parse("a connector's check", &text)).transpose()?;
+            self.by_name.insert(one.name.clone(), self.conns.len());
+            self.conns.push(one);
+        }
+        let mut rows = conn.prepare_cached("SELECT cid, state, slot FROM queue")?;
+        let mut rows = rows.query([])?;
+        while let Some(row) = rows.next()? {
+            let (cid, state, slot): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let at = self.at_cid(cid)?;
+            let conn = self.conn_mut(at)?;
+            conn.in_flight += u32::from(slot != 0);
+            if let Some(count) = usize::try_from(state).ok().and_then(|state| conn.states.get_mut(state)) {
+                *count += 1;
+            }
+        }
+        let last = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, Option<i64>>(0));
+        let newest = last("SELECT max(pos) FROM events")?.unwrap_or(0);
+        let pruned = last("SELECT max(value) FROM meta WHERE key = 'position'")?.unwrap_or(0);
+        self.position = unsigned(newest.max(pruned));
+        // Nothing was promised: whoever waits looks again.
+        self.promised = i64::MAX;
+        Ok(())
+    }
+
+    /// Every connector.
+    pub(super) fn conns(&self) -> &[Conn] {
+        &self.conns
+    }
+
+    /// How many connectors there are.
+    pub(super) fn len(&self) -> usize {
+        self.conns.len()
+    }
+
+    /// A connector by its place.
+    pub(super) fn conn(&self, at: usize) -> Done<&Conn> {
+        self.conns.get(at).ok_or_else(missing)
+    }
+
+    /// A connector by its place.
+    pub(super) fn conn_mut(&mut self, at: usize) -> Done<&mut Conn> {
+        self.conns.get_mut(at).ok_or_else(missing)
+    }
+
+    /// The place of a row: rows are numbered from 1 and never removed.
+    pub(super) fn at_cid(&self, cid: i64) -> Done<usize> {
+        usize::try_from(cid - 1).ok().filter(|at| *at < self.conns.len()).ok_or_else(missing)
+    }
+
+    /// A connector's place by its name; its row is made where it has none.
+    pub(super) fn at_name(&mut self, conn: &Connection, name: &str) -> Done<usize> {
+        if let Some(at) = self.by_name.get(name) {
+            return Ok(*at);
+        }
+        let at = self.conns.len();
+        let cid = i64::try_from(at + 1).unwrap_or(i64::MAX);
+        let open = fault::write("a connector's state", &ConnectorState::Open)?;
+        conn.prepare_cached("INSERT INTO connectors (cid, name, state) VALUES (?1, ?2, ?3)")?
+            .execute((cid, name, open))?;
+        self.conns.push(Conn::new(cid, name.to_owned()));
+        self.by_name.insert(name.to_owned(), at);
+        Ok(at)
+    }
+
+    /// Sets how many jobs connectors may have at their vendors.
+    pub(super) fn set_limits(&mut self, limits: BTreeMap<String, u32>) {
+        self.limits = limits;
+    }
+
+    /// Free places of a connector.
+    pub(super) fn free(&self, conn: &Conn) -> usize {
+        match self.limits.get(&conn.name) {
+            Some(limit) => limit.saturating_sub(conn.in_flight) as usize,
+            None => usize::MAX,
+        }
+    }
+
+    /// Notes that something stands in a lane; `true` where a waiting claimer should look again.
+    pub(super) fn note(&mut self, at: usize, stand: Stand, now_ms: i64) -> Done<bool> {
+        let promised = self.promised;
+        let conn = self.conn_mut(at)?;
+        let earliest = stand.earliest();
+        if let Some(hint) = conn.earliest.get_mut(stand.lane.at()) {
+            *hint = (*hint).min(earliest);
+        }
+        let conn = self.conn(at)?;
+        if conn.is_parked() || earliest.max(now_ms) >= promised {
+            return Ok(false);
+        }
+        Ok(match stand.lane {
+            Lane::Fresh => conn.takes_starts(now_ms) && self.free(conn) > 0,
+            Lane::Placed => conn.takes_starts(now_ms),
+            Lane::Outputs | Lane::Going | Lane::Later | Lane::Leased => true,
+        })
+    }
+
+    /// A parsed body.
+    pub(super) fn body(&mut self, conn: &Connection, n: i64) -> Done<Arc<JobBody>> {
+        if let Some(body) = self.bodies.map.get(&n) {
+            return Ok(Arc::clone(body));
+        }
+        let text: String =
+            conn.prepare_cached("SELECT body FROM bodies WHERE n = ?1")?.query_row([n], |row| row.get(0))?;
+        let body: Arc<JobBody> = Arc::new(fault::parse("a job's body", &text)?);
+        self.bodies.keep(n, text.len(), &body);
+        Ok(body)
+    }
+
+    /// Keeps a body that was just written.
+    pub(super) fn keep_body(&mut self, n: i64, bytes: usize, body: &Arc<JobBody>) {
+        self.bodies.keep(n, bytes, body);
+    }
+
+    /// Forgets a body.
+    pub(super) fn drop_body(&mut self, n: i64) {
+        self.bodies.map.remove(&n);
+    }
+}
+
+fn missing() -> fault::Fault {
+    StoreError::Corrupt("a job's connector has no row".into()).into()
+}
+
+#[derive(Debug, Default)]
+struct Bodies {
+    map: HashMap<i64, Arc<JobBody>>,
+    order: VecDeque<(i64, usize)>,
+    bytes: usize,
+}
+
+impl Bodies {
+    fn keep(&mut self, n: i64, bytes: usize, body: &Arc<JobBody>) {
+        // A parsed value takes about twice its text.
+        let bytes = bytes.saturating_mul(2);
+        if bytes > BODY_CACHE_BYTES / 16 || self.map.insert(n, Arc::clone(body)).is_some() {
+            return;
+        }
+        self.order.push_back((n, bytes));
+        self.bytes += bytes;
+        while self.bytes > BODY_CACHE_BYTES {
+            let Some((oldest, size)) = self.order.pop_front() else { return };
+            self.bytes -= size;
+            self.map.remove(&oldest);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The tables, and how an older file becomes a newer one.
+//!
+//! Migrations expand first and contract a release later, so that a file can be opened by the version
+//! before as long as nothing was contracted. A file from the future is refused.
+
+use super::fault::Fault;
+use crate::{StoreError, StoreResult};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+
+/// Marks the file as ours (`LHQ1`), so that another program's database is refused rather than filled.
+const APPLICATION_ID: i64 = 0x4c48_5131;
+
+/// The migrations, in order. The version of a file is how many it has seen.
+const MIGRATIONS: [&str; 1] = [FIRST];
+
+/// How the queue is found without looking at what cannot run: `queue.lane` says which line a job stands
+/// in, `k1` and `k2` order that line, and the one partial index holds nothing else. Finished jobs have no
+/// lane, so neither they nor a backlog in another lane cost a claim anything. [`super::lane`] owns the
+/// meaning of the numbers.
+///
+/// The moving numbers (`queue`) stand apart from the head, so that a claim rewrites sixty bytes.
+const FIRST: &str = "
+CREATE TABLE connectors (
+  cid INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, state TEXT NOT NULL, last_check TEXT
+);
+CREATE TABLE jobs (
+  n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, rev INTEGER NOT NULL, seq INTEGER NOT NULL,
+  cid INTEGER NOT NULL, tenant TEXT NOT NULL, vendor TEXT NOT NULL, state TEXT NOT NULL,
+  created_ms INTEGER NOT NULL, finished_ms INTEGER, error_code TEXT, error_kind TEXT, head TEXT NOT NULL
+);
+CREATE INDEX jobs_created ON jobs (created_ms);
+CREATE INDEX jobs_state ON jobs (state, created_ms);
+CREATE INDEX jobs_tenant ON jobs (tenant, created_ms);
+CREATE INDEX jobs_connector ON jobs (cid, created_ms);
+CREATE INDEX jobs_finished ON jobs (finished_ms) WHERE finished_ms IS NOT NULL;
+CREATE INDEX jobs_error_code ON jobs (error_code, created_ms) WHERE error_code IS NOT NULL;
+CREATE INDEX jobs_error_kind ON jobs (error_kind, created_ms) WHERE error_kind IS NOT NULL;
+CREATE TABLE queue (
+  n INTEGER PRIMARY KEY, cid INTEGER NOT NULL, state INTEGER NOT NULL, slot INTEGER NOT NULL,
+  lane INTEGER, k1 INTEGER NOT NULL, k2 INTEGER NOT NULL,
+  fence INTEGER NOT NULL, owner TEXT, lease_until INTEGER NOT NULL
+);
+CREATE INDEX queue_due ON queue (cid, lane, k1, k2) WHERE lane IS NOT NULL;
+CREATE TABLE bodies (
+  n INTEGER PRIMARY KEY, request_hash TEXT NOT NULL, path TEXT, idempotency TEXT, body TEXT NOT NULL
+);
+CREATE TABLE labels (
+  key TEXT NOT NULL, value TEXT NOT NULL, created_ms INTEGER NOT NULL, n INTEGER NOT NULL,
+  PRIMARY KEY (key, value, created_ms, n)
+) WITHOUT ROWID;
+CREATE TABLE events (
+  pos INTEGER PRIMARY KEY, n INTEGER NOT NULL, seq INTEGER NOT NULL, at_ms INTEGER NOT NULL,
+  kind TEXT NOT NULL, step TEXT, attempt INTEGER NOT NULL, tenant TEXT NOT NULL, raw INTEGER, data TEXT NOT NULL
+);
+CREATE UNIQUE INDEX events_job ON events (n, seq);
+CREATE INDEX events_tenant ON events (tenant, pos);
+CREATE TABLE exchanges (
+  n INTEGER NOT NULL, no INTEGER NOT NULL, count INTEGER NOT NULL, first_ms INTEGER NOT NULL,
+  last_ms INTEGER NOT NULL, step TEXT NOT NULL, route TEXT NOT NULL, adapter TEXT NOT NULL,
+  fingerprint TEXT NOT NULL, size INTEGER NOT NULL, PRIMARY KEY (n, no)
+) WITHOUT ROWID;
+CREATE TABLE exchange_texts (
+  n INTEGER NOT NULL, no INTEGER NOT NULL, text BLOB NOT NULL
+);
+CREATE UNIQUE INDEX exchange_texts_no ON exchange_texts (n, no);
+CREATE TABLE artifacts (
+  at INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, n INTEGER, tenant TEXT NOT NULL, sha256 TEXT NOT NULL,
+  artifact TEXT NOT NULL
+);
+CREATE INDEX artifacts_job ON artifacts (n, at) WHERE n IS NOT NULL;
+CREATE INDEX artifacts_bytes ON artifacts (tenant, sha256);
+CREATE TABLE paths (
+  tenant TEXT NOT NULL, path TEXT NOT NULL, job TEXT NOT NULL, PRIMARY KEY (tenant, path)
+) WITHOUT ROWID;
+CREATE TABLE usage (
+  job TEXT NOT NULL, attempt INTEGER NOT NULL, record TEXT NOT NULL, unit TEXT NOT NULL,
+  quantity TEXT NOT NULL, source INTEGER NOT NULL, usd TEXT, booked_ms INTEGER NOT NULL,
+  tenant TEXT NOT NULL, connector TEXT NOT NULL, vendor TEXT NOT NULL,
+  PRIMARY KEY (job, attempt, record, unit)
+) WITHOUT ROWID;
+CREATE INDEX usage_booked ON usage (booked_ms);
+CREATE TABLE chores (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, connector TEXT, run_at INTEGER NOT NULL, owner TEXT,
+  fence INTEGER NOT NULL, tries INTEGER NOT NULL, created_ms INTEGER NOT NULL, chore TEXT NOT NULL
+);
+CREATE INDEX chores_due ON chores (run_at);
+CREATE INDEX chores_connector ON chores (connector) WHERE connector IS NOT NULL;
+CREATE TABLE idempotency (
+  tenant TEXT NOT NULL, key TEXT NOT NULL, hash TEXT NOT NULL, job TEXT NOT NULL, created_ms INTEGER NOT NULL,
+  pruned TEXT, PRIMARY KEY (tenant, key)
+) WITHOUT ROWID;
+CREATE INDEX idempotency_created ON idempotency (created_ms);
+CREATE TABLE tokens (
+  id TEXT PRIMARY KEY, hash TEXT NOT NULL UNIQUE, token TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+";
+
+/// Brings a file to the newest schema, in one transaction.
+pub(super) fn migrate(conn: &mut Connection, shown: &str, now_ms: i64) -> StoreResult<()> {
+    let version = version(conn, shown)?;
+    if version == MIGRATIONS.len() {
+        return Ok(());
+    }
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(Fault::read)?;
+    // Another process may have done it while this one waited for the lock.
+    let version = self::version(&tx, shown)?;
+    if version == 0 {
+        tx.execute_batch("CREATE TABLE schema_version (version INTEGER PRIMARY KEY, applied_ms INTEGER NOT NULL);")
+            .map_err(Fault::read)?;
+        tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(Fault::read)?;
+    }
+    for (at, step) in MIGRATIONS.iter().enumerate().skip(version) {
+        tx.execute_batch(step).map_err(Fault::read)?;
+        let number = i64::try_from(at + 1).unwrap_or(i64::MAX);
+        tx.execute("INSERT INTO schema_version (version, applied_ms) VALUES (?1, ?2)", (number, now_ms))
+            .map_err(Fault::read)?;
+    }
+    tx.commit().map_err(|error| Fault::read(error).into())
+}
+
+/// How many migrations a file has seen; 0 for an empty one.
+fn version(conn: &Connection, shown: &str) -> StoreResult<usize> {
+    let count = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(Fault::read);
+    let known = MIGRATIONS.len();
+    if count("SELECT count(*) FROM sqlite_schema WHERE name = 'schema_version'")? == 0 {
+        if count("SELECT count(*) FROM sqlite_schema")? > 0 {
+            return Err(StoreError::Refused(format!(
+                "{shown} is another program's database; name a file of its own in [store] url"
+            )));
+        }
+        return Ok(0);
+    }
+    let version: Option<i64> = conn
+        .query_row("SELECT max(version) FROM schema_version", [], |row| row.get(0))
+        .optional()
+        .map_err(Fault::read)?
+        .flatten();
+    let version = usize::try_from(version.unwrap_or(0)).unwrap_or(usize::MAX);
+    if version > known {
+        return Err(StoreError::Refused(format!(
+            "{shown} was written by a newer longhaul (schema {version}, this one knows {known}); \
+             run that version, or restore a backup made before the upgrade"
+        )));
+    }
+    Ok(version)
+}

@@ -1,0 +1,102 @@
+//! Committing: until it stands, or the lease is another's.
+
+use super::{Flow, Hand, Runner};
+use crate::backoff;
+use longhaul_registry::{Failure, Step};
+use longhaul_store::{Chore, Committed, Outcome, RawExchange, Rules, Transition, advance, connector_effect};
+use std::time::Duration;
+use tracing::{info, warn};
+
+impl Runner {
+    pub(crate) fn rules<'a>(&self, hand: &'a Hand) -> Rules<'a> {
+        Rules { connector: &hand.connector, body: &hand.body, now_ms: hand.time.now_ms(), dice: rand::random::<f64>() }
+    }
+
+    /// Commits an outcome. A job that changed meanwhile is advanced again from what it has become; a store that is away
+    /// is asked until it is back, because an outcome that was paid for must not be dropped.
+    pub(crate) async fn commit(&self, hand: &mut Hand, outcome: Outcome, exchanges: Vec<RawExchange>) -> Flow {
+        self.metrics.outcome(&hand.job, &outcome);
+        if let Some(failure) = failure_of(&outcome) {
+            self.tell_connector(hand, outcome.step(), failure).await;
+        }
+        loop {
+            let mut transition = advance(&hand.job, outcome.clone(), self.rules(hand));
+            transition.raws.clone_from(&exchanges);
+            match self.write(hand, transition).await {
+                Some(flow) => return flow,
+                None => continue,
+            }
+        }
+    }
+
+    /// Commits what the watchdogs said. If the job changed meanwhile they look again.
+    pub(crate) async fn commit_watchdog(&self, hand: &mut Hand, transition: Transition) -> Flow {
+        self.write(hand, transition).await.unwrap_or(Flow::Go)
+    }
+
+    /// Writes one transition. `None`: the job changed, compute again from `hand.job`.
+    async fn write(&self, hand: &mut Hand, transition: Transition) -> Option<Flow> {
+        let keeps = transition.keep_lease;
+        let mut tries = 0u32;
+        loop {
+            match self.store.commit(&hand.lease, hand.rev, transition.clone()).await {
+                Ok(Committed::Done(job, rev)) => {
+                    (hand.job, hand.rev) = (*job, rev);
+                    return Some(if keeps && hand.job.step.is_some() { Flow::Go } else { Flow::Stop });
+                }
+                Ok(Committed::Changed(job, rev)) => {
+                    (hand.job, hand.rev) = (*job, rev);
+                    return None;
+                }
+                Ok(Committed::Lost) => {
+                    info!("the lease was lost; nothing of this step is written");
+                    self.metrics.lease_lost();
+                    return Some(Flow::Stop);
+                }
+                Err(error) => {
+                    tries = tries.saturating_add(1);
+                    self.metrics.store_error();
+                    warn!(error = %error, tries, "a commit failed; it is tried until the store is back");
+                    tokio::select! {
+                        () = tokio::time::sleep(backoff(tries, Duration::from_millis(100), Duration::from_secs(3))) => {}
+                        () = self.abandon.cancelled() => return Some(Flow::Stop),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tells the connector what one job met, before the job's own commit: other jobs wait from now on.
+    async fn tell_connector(&self, hand: &Hand, step: Step, failure: &Failure) {
+        let Some(effect) = connector_effect(&hand.connector, step, failure) else { return };
+        let name = &hand.connector.name;
+        warn!(connector = %name, code = %failure.code, "the connector is held: {}", failure.message);
+        if let Err(error) = self.store.set_connector(name, effect.state).await {
+            warn!(error = %error, "the connector's state could not be written");
+        }
+        if let Some(delay) = effect.check_in
+            && let Err(error) = self.store.enqueue(Chore::Check { connector: name.clone() }, delay).await
+        {
+            warn!(error = %error, "the connector's free check could not be enqueued");
+        }
+    }
+}
+
+fn failure_of(outcome: &Outcome) -> Option<&Failure> {
+    match outcome {
+        Outcome::Start(Err(failure))
+        | Outcome::Find(Err(failure))
+        | Outcome::Poll(Err(failure))
+        | Outcome::Answer(Err(failure))
+        | Outcome::Cancel(Err(failure))
+        | Outcome::Outputs(Err(failure)) => Some(failure),
+        Outcome::Sending { .. }
+        | Outcome::SendingAnswer
+        | Outcome::Start(Ok(_))
+        | Outcome::Find(Ok(_))
+        | Outcome::Poll(Ok(_))
+        | Outcome::Answer(Ok(_))
+        | Outcome::Cancel(Ok(_))
+        | Outcome::Outputs(Ok(_)) => None,
+    }
+}

@@ -1,0 +1,71 @@
+//! What the runner works with: a session with a vendor, and somebody who collects outputs.
+
+use crate::transport::Downloaded;
+use async_trait::async_trait;
+use longhaul_registry::{ArtifactDraft, Collected, Connector, Failure, Report, Step};
+use longhaul_store::{Artifact, Job, JobBody, RawExchange};
+use longhaul_vendors::{JobVendor, Transport};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A session with one vendor for one step of one job.
+#[async_trait]
+pub trait Session: Transport {
+    /// The exchanges so far, redacted; empties the record.
+    fn take_exchanges(&self) -> Vec<RawExchange>;
+
+    /// Itself as what vendor modules call.
+    fn as_transport(&self) -> &dyn Transport;
+
+    /// Fetches an output's bytes into the staging area.
+    ///
+    /// # Errors
+    /// As [`crate::transport::WorkerTransport::download`].
+    async fn download(&self, url: &str, with_key: bool) -> Result<Downloaded, Failure>;
+}
+
+/// Opens sessions.
+pub trait Wire: Send + Sync + 'static {
+    /// A session for one step. `paid_until` is the moment, by the worker's monotonic clock, after which no paid call may
+    /// leave: the lease may be another's by then.
+    ///
+    /// # Errors
+    /// Where the credential cannot be had.
+    fn open(
+        &self,
+        connector: &Arc<Connector>,
+        job: &Job,
+        body: &Arc<JobBody>,
+        step: Step,
+        adapter: &'static str,
+        paid_until: Duration,
+    ) -> Result<Arc<dyn Session>, Failure>;
+}
+
+/// One job's outputs, to be collected.
+pub struct Collecting<'a> {
+    /// The job.
+    pub job: &'a Job,
+    /// The part of it that never changes.
+    pub body: &'a JobBody,
+    /// Its connector.
+    pub connector: &'a Arc<Connector>,
+    /// Its vendor module, which reads failed answers.
+    pub vendor: &'a Arc<dyn JobVendor>,
+    /// Every output the vendor offers.
+    pub drafts: Vec<ArtifactDraft>,
+    /// The rest of the vendor's answer.
+    pub report: Report,
+    /// Store time, milliseconds since 1970.
+    pub now_ms: i64,
+}
+
+/// Fetches, checks, describes and places outputs.
+#[async_trait]
+pub trait Collect: Send + Sync + 'static {
+    /// Collects all outputs of a job.
+    ///
+    /// # Errors
+    /// Where one could not be fetched for now or for good; nothing is recorded then.
+    async fn collect(&self, session: Arc<dyn Session>, what: Collecting<'_>) -> Result<Collected<Artifact>, Failure>;
+}

@@ -1,0 +1,231 @@
+//! The five steps: ask the vendor module, hand its answer on.
+
+use super::hands::{Collecting, Session};
+use super::{Flow, Hand, Runner};
+use chrono::{DateTime, Utc};
+use longhaul_registry::{
+    ArtifactDraft, Failure, FailureKind, Finding, LostStart, Outputs, PollAnswer, Report, Retry, StartAnswer, Step,
+};
+use longhaul_store::{Job, JobState, Outcome};
+use longhaul_vendors::{Context, JobView};
+use std::sync::Arc;
+
+/// A failure as the outcome of a job's step.
+pub(crate) fn failed(step: Step, job: &Job, failure: Failure) -> Outcome {
+    match step {
+        Step::Start if job.start_sent.is_some() && failure.retry != Retry::Unknown => Outcome::Find(Err(failure)),
+        Step::Start => Outcome::Start(Err(failure)),
+        Step::Poll => Outcome::Poll(Err(failure)),
+        Step::Answer => Outcome::Answer(Err(failure)),
+        Step::Cancel => Outcome::Cancel(Err(failure)),
+        Step::Outputs => Outcome::Outputs(Err(failure)),
+    }
+}
+
+impl Hand {
+    fn view<'a>(&'a self, key: &'a str) -> JobView<'a> {
+        JobView {
+            id: &self.job.id,
+            attempt: self.job.attempt.max(1),
+            request: &self.body.request,
+            prepared: &self.body.prepared,
+            vendor_job_id: self.job.vendor_job_id.as_deref(),
+            vendor_state: &self.job.vendor_state,
+            idempotency_key: key,
+            sent: self.job.start_sent.as_ref(),
+            question: self.job.question.as_ref().map(|open| &open.question),
+            cancel_sent: self.job.cancel.as_ref().is_some_and(|cancel| cancel.sent),
+        }
+    }
+
+    fn key(&self) -> String {
+        longhaul_store::advance::idempotency_key(&self.job.id, self.job.attempt.max(1))
+    }
+
+    fn now(&self) -> DateTime<Utc> {
+        DateTime::from_timestamp_millis(self.time.now_ms()).unwrap_or_default()
+    }
+}
+
+impl Runner {
+    fn open(&self, hand: &Hand, step: Step) -> Result<Arc<dyn Session>, Failure> {
+        let until = hand.holding.valid_until();
+        self.wire.open(&hand.connector, &hand.job, &hand.body, step, hand.vendor.adapter(), until)
+    }
+
+    pub(crate) async fn start(&self, hand: &mut Hand) -> Flow {
+        if hand.job.start_sent.is_some() {
+            return self.meet_own_start(hand).await;
+        }
+        let session = match self.open(hand, Step::Start) {
+            Ok(session) => session,
+            Err(failure) => return self.commit(hand, Outcome::Start(Err(failure)), Vec::new()).await,
+        };
+        let sending = Outcome::Sending { request_hash: request_hash(&hand.body.prepared) };
+        let flow = self.commit(hand, sending, Vec::new()).await;
+        let key = hand.key();
+        let mine = hand.job.state == JobState::Starting
+            && hand.job.start_sent.as_ref().is_some_and(|sent| sent.idempotency_key == key);
+        if flow == Flow::Stop || !mine {
+            return flow;
+        }
+        self.send_start(hand, session).await
+    }
+
+    async fn send_start(&self, hand: &mut Hand, session: Arc<dyn Session>) -> Flow {
+        let key = hand.key();
+        let answer = {
+            let cx = Context::new(session.as_transport(), &hand.connector, hand.now());
+            hand.vendor.start(&cx, &hand.view(&key)).await
+        };
+        if let Ok(StartAnswer::Finished { outputs, .. }) = &answer {
+            hand.drafts = Some(outputs.clone());
+        }
+        self.commit(hand, Outcome::Start(answer), session.take_exchanges()).await
+    }
+
+    /// A start that was written down and whose answer nobody has: sent again only where the vendor takes the same key,
+    /// else looked for.
+    async fn meet_own_start(&self, hand: &mut Hand) -> Flow {
+        let session = match self.open(hand, Step::Start) {
+            Ok(session) => session,
+            Err(failure) => return self.commit(hand, Outcome::Find(Err(failure)), Vec::new()).await,
+        };
+        if hand.connector.vendor.lost_start == LostStart::Key {
+            return self.send_start(hand, session).await;
+        }
+        let key = hand.key();
+        let finding = if hand.connector.vendor.lost_start == LostStart::None {
+            Ok(Finding::Unsupported)
+        } else {
+            let cx = Context::new(session.as_transport(), &hand.connector, hand.now());
+            hand.vendor.find(&cx, &hand.view(&key)).await
+        };
+        if let Ok(Finding::Found(StartAnswer::Finished { outputs, .. })) = &finding {
+            hand.drafts = Some(outputs.clone());
+        }
+        self.commit(hand, Outcome::Find(finding), session.take_exchanges()).await
+    }
+
+    pub(crate) async fn poll(&self, hand: &mut Hand) -> Flow {
+        let session = match self.open(hand, Step::Poll) {
+            Ok(session) => session,
+            Err(failure) => return self.commit(hand, Outcome::Poll(Err(failure)), Vec::new()).await,
+        };
+        let answer = self.ask(hand, &session).await;
+        self.commit(hand, Outcome::Poll(answer), session.take_exchanges()).await
+    }
+
+    /// Asks how it goes, and keeps outputs that the answer carried.
+    async fn ask(&self, hand: &mut Hand, session: &Arc<dyn Session>) -> Result<PollAnswer, Failure> {
+        let key = hand.key();
+        let answer = {
+            let cx = Context::new(session.as_transport(), &hand.connector, hand.now());
+            hand.vendor.poll(&cx, &hand.view(&key)).await
+        };
+        hand.drafts = match &answer {
+            Ok(
+                PollAnswer::Done { outputs, .. }
+                | PollAnswer::Stopped { outputs, .. }
+                | PollAnswer::Failed { outputs, .. },
+            ) => outputs.clone(),
+            Ok(PollAnswer::Running(_) | PollAnswer::NeedsInput { .. }) | Err(_) => None,
+        };
+        answer
+    }
+
+    pub(crate) async fn answer(&self, hand: &mut Hand) -> Flow {
+        let Some(pending) = hand.job.answer.clone() else { return Flow::Stop };
+        let session = match self.open(hand, Step::Answer) {
+            Ok(session) => session,
+            Err(failure) => return self.commit(hand, Outcome::Answer(Err(failure)), Vec::new()).await,
+        };
+        let again = pending.sent;
+        if !again {
+            let flow = self.commit(hand, Outcome::SendingAnswer, Vec::new()).await;
+            let mine = hand.job.answer.as_ref().is_some_and(|now| now.answer == pending.answer && now.sent);
+            if flow == Flow::Stop || !mine || hand.job.step != Some(Step::Answer) {
+                return flow;
+            }
+        }
+        let key = hand.key();
+        let given = {
+            let cx = Context::new(session.as_transport(), &hand.connector, hand.now());
+            hand.vendor.answer(&cx, &hand.view(&key), &pending.answer, again).await
+        };
+        self.commit(hand, Outcome::Answer(given), session.take_exchanges()).await
+    }
+
+    pub(crate) async fn cancel(&self, hand: &mut Hand) -> Flow {
+        let session = match self.open(hand, Step::Cancel) {
+            Ok(session) => session,
+            Err(failure) => return self.commit(hand, Outcome::Cancel(Err(failure)), Vec::new()).await,
+        };
+        if hand.connector.vendor.cancel_erases {
+            // The cancel takes the record with it: read and book first, and never cancel what has ended.
+            let answer = self.ask(hand, &session).await;
+            let runs = matches!(answer, Ok(PollAnswer::Running(_) | PollAnswer::NeedsInput { .. }));
+            if !runs {
+                return self.commit(hand, Outcome::Poll(answer), session.take_exchanges()).await;
+            }
+            let flow = self.commit(hand, Outcome::Poll(answer), session.take_exchanges()).await;
+            if flow == Flow::Stop || hand.job.step != Some(Step::Cancel) {
+                return flow;
+            }
+        }
+        let key = hand.key();
+        let answer = {
+            let cx = Context::new(session.as_transport(), &hand.connector, hand.now());
+            hand.vendor.cancel(&cx, &hand.view(&key)).await
+        };
+        self.commit(hand, Outcome::Cancel(answer), session.take_exchanges()).await
+    }
+
+    pub(crate) async fn outputs(&self, hand: &mut Hand) -> Flow {
+        let session = match self.open(hand, Step::Outputs) {
+            Ok(session) => session,
+            Err(failure) => return self.commit(hand, Outcome::Outputs(Err(failure)), Vec::new()).await,
+        };
+        let collected = match self.offered(hand, &session).await {
+            Ok((drafts, report)) => {
+                let what = Collecting {
+                    job: &hand.job,
+                    body: &hand.body,
+                    connector: &hand.connector,
+                    vendor: &hand.vendor,
+                    drafts,
+                    report,
+                    now_ms: hand.time.now_ms(),
+                };
+                self.collect.collect(session.clone(), what).await
+            }
+            Err(failure) => Err(failure),
+        };
+        self.commit(hand, Outcome::Outputs(collected), session.take_exchanges()).await
+    }
+
+    /// The outputs as the answer before carried them, else freshly asked.
+    async fn offered(
+        &self,
+        hand: &mut Hand,
+        session: &Arc<dyn Session>,
+    ) -> Result<(Vec<ArtifactDraft>, Report), Failure> {
+        if let Some(drafts) = hand.drafts.take().filter(|drafts| !drafts.is_empty()) {
+            return Ok((drafts, Report::default()));
+        }
+        if hand.job.vendor_job_id.is_none() {
+            let message = "the answer that carried the outputs is gone and the vendor gave no id to ask by";
+            return Err(Failure::new(FailureKind::OutputEmpty, Retry::Never, message));
+        }
+        let key = hand.key();
+        let cx = Context::new(session.as_transport(), &hand.connector, hand.now());
+        let Outputs { drafts, report } = hand.vendor.outputs(&cx, &hand.view(&key)).await?;
+        Ok((drafts, report))
+    }
+}
+
+/// Hex SHA-256 of the mapped request.
+fn request_hash(prepared: &serde_json::Value) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, prepared.to_string().as_bytes());
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
