@@ -153,6 +153,9 @@ pub struct Retirement {
 ///
 /// Headers, the auth header's name and the check's paths may hold `{setting}` or `{setting|otherwise}`:
 /// the resolved connector has its setting there. A header whose setting has no value is left out.
+///
+/// Four settings have a meaning of their own wherever a file lists them: `region` chooses from `regions`, `auth`
+/// from `auth_choices`, `key_hosts` adds to `key_hosts`, and so does the host of `endpoint`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VendorFile {

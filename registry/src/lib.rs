@@ -37,5 +37,6 @@ pub use pricing::price;
 pub use request::{EXPECTS, NOTIFY_EVENTS, PROBLEM_CODES, check_job, check_request, is_tenant};
 pub use resolve::{CadenceConfig, ConnectorConfig, resolve};
 pub use rules::is_name;
+pub use schema::CONNECTOR_SECTION;
 pub use summary::{VendorDetail, VendorList, VendorSummary, lost_start_means};
 pub use vocabulary::*;

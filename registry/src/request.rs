@@ -73,10 +73,8 @@ fn check_against(request: &JobRequest, vendor: &VendorFile, doors: &[Door]) -> V
     check_media(&request.media, vendor, &mut found);
     check_inputs(&request.inputs, doors, &mut found);
     check_limits(request, &mut found);
-    if let Some(path) = &request.output_path {
-        if let Some(wrong) = wrong_path(path) {
-            found.0.push(Problem::new("output_path", "not_allowed", wrong));
-        }
+    if let Some(wrong) = request.output_path.as_deref().and_then(wrong_path) {
+        found.0.push(Problem::new("output_path", "not_allowed", wrong));
     }
     check_expect(request, &mut found);
     found.unless((-100..=100).contains(&request.priority), "priority", "out_of_range", "this must be -100 to 100");

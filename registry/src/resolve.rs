@@ -218,7 +218,7 @@ fn apply_settings(root: &str, file: &mut VendorFile, settings: &BTreeMap<String,
         *name = fill(name, settings).unwrap_or_default();
         if !is_header_name(name) {
             let message = "this is no name of a header: letters, digits and `-`";
-            problems.push(Problem::new(join(root, "settings.auth_header"), "not_allowed", message));
+            problems.push(Problem::new(join(&join(root, "settings"), "auth_header"), "not_allowed", message));
         }
     }
     file.headers = fill_headers(root, &file.headers, settings, problems);
@@ -227,12 +227,17 @@ fn apply_settings(root: &str, file: &mut VendorFile, settings: &BTreeMap<String,
         file.check.path = path;
     }
     file.check.or_path = file.check.or_path.as_ref().and_then(|path| fill(path, settings));
+    // The operator's own word for where calls go is the word for where the key goes too.
+    let endpoint = settings.get("endpoint").and_then(Value::as_str).and_then(|url| read(url).ok());
+    if let Some(endpoint) = endpoint.filter(|endpoint| endpoint.is_https && is_host_pattern(endpoint.host)) {
+        file.key_hosts.push(endpoint.host.to_owned());
+    }
     let hosts = settings.get("key_hosts").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     for (index, host) in hosts.iter().enumerate() {
         match host.as_str().filter(|host| is_host_pattern(host)) {
             Some(host) => file.key_hosts.push(host.to_owned()),
             None => {
-                let path = item(&join(root, "settings.key_hosts"), index);
+                let path = item(&join(&join(root, "settings"), "key_hosts"), index);
                 let message = "this must be a host such as example.com or *.example.com";
                 problems.push(Problem::new(path, "not_allowed", message));
             }

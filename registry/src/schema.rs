@@ -113,6 +113,28 @@ pub(crate) const VENDOR_FILE: &[Field] = &[
     may("retirements", Shape::Some(&RETIREMENT)),
 ];
 
+/// `[connectors.NAME]` of `longhaul.toml`, for [`crate::Document::check`]: the keys of
+/// [`crate::ConnectorConfig`].
+pub const CONNECTOR_SECTION: &[Field] = &[
+    need("vendor", Shape::Text),
+    may("credential", Shape::Text),
+    may("base_url", Shape::Text),
+    may("allow_private_network", Shape::Flag),
+    may("private_hosts", Shape::List(&Shape::Text)),
+    may("limits", LIMITS),
+    may("settings", Shape::Map(&Shape::Any)),
+    may("price_override", Shape::Map(&Shape::Any)),
+    may(
+        "cadence",
+        Shape::Table(&[
+            may("first_s", Shape::Number),
+            may("factor", Shape::Number),
+            may("ceiling_s", Shape::Number),
+            may("jitter", Shape::Number),
+        ]),
+    ),
+];
+
 /// `registry/unsupported.toml`.
 pub(crate) const UNSUPPORTED_FILE: &[Field] = &[need(
     "service",
@@ -174,5 +196,7 @@ mod tests {
     #[test]
     fn the_keys_are_those_of_the_type() {
         compare("vendor file", Shape::Table(VENDOR_FILE), &everything());
+        let section = serde_json::to_value(crate::ConnectorConfig::default()).unwrap();
+        compare("connector", Shape::Table(CONNECTOR_SECTION), &section);
     }
 }
