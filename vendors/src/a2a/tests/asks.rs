@@ -242,6 +242,16 @@ async fn a_cancel_is_what_the_agent_says_it_is() {
 }
 
 #[tokio::test]
+async fn what_was_made_before_a_cancel_is_left_to_the_poll() {
+    let mut body = task(json!("TASK_STATE_CANCELED"), Value::Null);
+    body["artifacts"] = json!([{"artifactId": "t", "parts": [{"text": "half"}]}]);
+    let answer_ = cancelled(&running(), vec![(cancel_call(), answer(200, result(body.clone())))]).await.unwrap();
+    assert!(matches!(answer_, CancelAnswer::Requested(_)), "{answer_:?}");
+    let answer_ = polled(&running(), &Script::new().expect(get_task(0), answer(200, result(body)))).await.unwrap();
+    assert!(matches!(answer_, PollAnswer::Stopped { outputs: Some(outputs), .. } if outputs.len() == 1));
+}
+
+#[tokio::test]
 async fn a_repeated_cancel_reads_the_task() {
     let job = running();
     let refused = || (cancel_call(), answer(200, error(-32002, "TASK_NOT_CANCELABLE")));

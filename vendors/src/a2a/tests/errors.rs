@@ -102,11 +102,13 @@ fn answers_from_outside_the_protocol() {
 
 #[test]
 fn the_first_words_are_kept_for_the_operator() {
-    let failure = A2a.classify(&raw(401, "token expired"), false);
-    assert_eq!(failure.message, "the agent's host answered HTTP 401: token expired; check the connector's credential");
+    let failure = A2a.classify(&raw(401, "your key is sandbox-1234567"), false);
+    assert_eq!(failure.message, "the agent's host answered HTTP 401; check the connector's credential");
     assert_eq!(failure.vendor_code.as_deref(), Some("http_401"));
+    let failure = A2a.classify(&raw(415, "give me\nJSON"), false);
+    assert_eq!(failure.message, "the agent's host answered HTTP 415: give me JSON");
     let page = A2a.classify(&raw(404, "<html>long page</html>"), false);
     assert_eq!(page.message, "the agent's host answered HTTP 404; check base_url, `card_url` and `endpoint`");
     let long = A2a.classify(&raw(500, "x".repeat(5_000)), false);
-    assert!(long.message.chars().count() < 300);
+    assert!(long.message.chars().count() < 400);
 }

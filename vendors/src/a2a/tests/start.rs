@@ -4,7 +4,7 @@ use super::*;
 use crate::Reply;
 use crate::testing::{answer, lost, raw};
 use longhaul_registry::{
-    ArtifactDraft, DraftSource, FailureKind, Finding, Retry, StartAnswer, Unit, Usage, UsageSource,
+    ArtifactDraft, DraftSource, FailureKind, Finding, Registry, Retry, StartAnswer, Unit, Usage, UsageSource,
 };
 use rust_decimal::Decimal;
 use std::time::Duration;
@@ -348,4 +348,16 @@ async fn a_search_over_http_json() {
     script.done();
     let Finding::Found(StartAnswer::Started { report, .. }) = finding else { panic!("{finding:?}") };
     assert_eq!(report.vendor_state, Some(kept_rest()));
+}
+
+#[test]
+fn what_the_registrys_file_offers_is_what_is_read() {
+    let registry = Registry::builtin().unwrap();
+    let file = registry.vendor("a2a").unwrap();
+    for setting in ["card_url", "endpoint", "binding", "tenant", "usage_pointer"] {
+        assert!(file.settings.contains_key(setting), "{setting}");
+    }
+    let options: Vec<&str> = file.options.keys().map(String::as_str).collect();
+    assert_eq!(options, ["accepted_output_modes", "data", "metadata"]);
+    assert!(!file.absence_proves && file.find_s > 30, "a search goes on for longer than a list may lag");
 }
