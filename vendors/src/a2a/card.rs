@@ -183,16 +183,20 @@ pub(super) fn with_key(connector: &Connector, url: &str) -> Result<bool, Failure
     }
 }
 
-/// The key goes to base_url's origin and to the hosts that the vendor's file lists.
+/// The key goes to base_url's origin, and over https on the usual port to the hosts that are listed beside it:
+/// the same rule as the guard's, told before a call is made of it.
 pub(super) fn may_have_key(connector: &Connector, url: &str) -> bool {
     let (Ok(address), Ok(base)) = (Url::parse(url), Url::parse(&connector.base_url)) else { return false };
     if address.origin() == base.origin() {
         return true;
     }
     let host = address.host_str().unwrap_or_default();
-    address.scheme() == "https"
-        && connector.vendor.key_hosts.iter().any(|known| match known.strip_prefix("*.") {
+    let is_listed = |known: &String| {
+        let known = known.to_ascii_lowercase();
+        match known.strip_prefix("*.") {
             Some(domain) => host.strip_suffix(domain).is_some_and(|front| front.ends_with('.')),
             None => host == known,
-        })
+        }
+    };
+    address.scheme() == "https" && address.port().is_none() && connector.vendor.key_hosts.iter().any(is_listed)
 }

@@ -2,7 +2,7 @@
 
 use super::wire::{HttpError, RpcAnswer};
 use crate::Reply;
-use crate::agents::clip;
+use crate::failures::{quota, vendor_words};
 use longhaul_registry::{Failure, FailureKind, Retry};
 use serde_json::Value;
 
@@ -105,9 +105,9 @@ pub(super) fn classify(reply: &Reply, paid: bool) -> Failure {
         Some(said) => {
             // A server's own number tells no more than that it failed.
             let kind = said.fault.map_or_else(|| beside(reply.status), Fault::kind);
-            let retry = verdict(kind, reply, paid, false);
+            let (kind, retry) = verdict(kind, reply, paid, false);
             let next = said.fault.map_or("", Fault::next);
-            let failure = Failure::new(kind, retry, format!("{}{next}", clip(&said.message, 500)));
+            let failure = Failure::new(kind, retry, format!("{}{next}", vendor_words(&said.message)));
             let failure = failure.vendor_code(said.code);
             if said.fault == Some(Fault::VersionNotSupported) { failure.holding_connector() } else { failure }
         }
@@ -145,23 +145,21 @@ fn beside(status: u16) -> FailureKind {
 
 /// An answer from outside the protocol: a proxy, a login page, a framework.
 fn outside(reply: &Reply, paid: bool) -> Failure {
-    let kind = kind_of_status(reply.status);
     let comes_back = reply.status == 503 && reply.retry_after.is_some();
+    let (kind, retry) = verdict(kind_of_status(reply.status), reply, paid, comes_back);
     let body = String::from_utf8_lossy(&reply.body);
     let body = body.trim();
-    let said = if body.is_empty() || body.starts_with('<') { String::new() } else { format!(": {}", clip(body, 200)) };
+    // A page says nothing in one line, and words on a refused key may repeat it.
+    let shown = !body.is_empty() && !body.starts_with('<') && kind != FailureKind::Auth;
+    let said = if shown { format!(": {}", vendor_words(body)) } else { String::new() };
     let next = match (kind, reply.status) {
         (FailureKind::Auth, _) => "; check the connector's credential",
         (FailureKind::NotFound, _) => "; check base_url, `card_url` and `endpoint`",
         (_, 300..=399) => "; name the final address in base_url or `endpoint`",
         _ => "",
     };
-    Failure::new(
-        kind,
-        verdict(kind, reply, paid, comes_back),
-        format!("the agent's host answered HTTP {}{said}{next}", reply.status),
-    )
-    .vendor_code(format!("http_{}", reply.status))
+    Failure::new(kind, retry, format!("the agent's host answered HTTP {}{said}{next}", reply.status))
+        .vendor_code(format!("http_{}", reply.status))
 }
 
 fn kind_of_status(status: u16) -> FailureKind {
@@ -178,15 +176,15 @@ fn kind_of_status(status: u16) -> FailureKind {
 }
 
 /// What may be done. `refused`: a 5xx that says when to come back was not taken.
-fn verdict(kind: FailureKind, reply: &Reply, paid: bool, refused: bool) -> Retry {
+fn verdict(kind: FailureKind, reply: &Reply, paid: bool, refused: bool) -> (FailureKind, Retry) {
     match kind {
-        FailureKind::VendorError | FailureKind::Network if paid && !refused => Retry::Unknown,
+        FailureKind::VendorError | FailureKind::Network if paid && !refused => (kind, Retry::Unknown),
         FailureKind::VendorError | FailureKind::Network | FailureKind::RateLimited => {
-            reply.retry_after.map_or(Retry::Backoff, Retry::After)
+            (kind, reply.retry_after.map_or(Retry::Backoff, Retry::After))
         }
-        FailureKind::Quota => reply.retry_after.map_or(Retry::Never, Retry::After),
+        FailureKind::Quota => quota(reply.retry_after),
         // 501 comes from the same places as 502: it proves nothing about a paid call.
-        FailureKind::CapabilityMissing if paid && reply.status == 501 => Retry::Unknown,
-        _ => Retry::Never,
+        FailureKind::CapabilityMissing if paid && reply.status == 501 => (kind, Retry::Unknown),
+        _ => (kind, Retry::Never),
     }
 }

@@ -308,10 +308,12 @@ fn finished(connector: &Connector, job: &JobView<'_>, answer: &Message, kept: &K
     StartAnswer::Finished { vendor_job_id: id, outputs, report }
 }
 
-/// What a cancel came to, by the state the task is in.
+/// What a cancel came to, by the state the task is in. Where something was made before the stop, the poll that
+/// confirms it takes that along.
 fn cancelled(connector: &Connector, task: &Task) -> CancelAnswer {
     let report = task::report(connector, task);
     match task.state() {
+        State::Canceled if task.artifacts.iter().flatten().next().is_some() => CancelAnswer::Requested(report),
         State::Canceled => CancelAnswer::Confirmed(report),
         state if state.is_terminal() => CancelAnswer::TooLate(report),
         _ => CancelAnswer::Requested(report),

@@ -4,6 +4,7 @@ use super::parts::Reader;
 use super::wire::{Body, Content, Message, State as TaskState, Task, texts};
 use super::{Kept, errors::Fault};
 use crate::agents::clip;
+use crate::failures::vendor_words;
 use crate::{Context, JobView};
 use longhaul_registry::{
     Connector, Failure, FailureKind, Note, PollAnswer, Question, QuestionKind, Report, Retry, Unit, Usage, UsageSource,
@@ -74,7 +75,7 @@ pub(super) fn report(connector: &Connector, task: &Task) -> Report {
 /// The failure of a task that ended badly, with the agent's words.
 fn ended(task: &Task, kind: FailureKind, otherwise: &str) -> Failure {
     let said = task.message().map(|message| texts(&message.contents())).unwrap_or_default();
-    let said = if said.trim().is_empty() { otherwise.to_owned() } else { clip(said.trim(), 1_000) };
+    let said = if said.trim().is_empty() { otherwise.to_owned() } else { vendor_words(&said) };
     let next = match kind {
         FailureKind::InvalidRequest => "change the request, or give it to another agent",
         _ => "ask the agent's operator, or submit the job again",

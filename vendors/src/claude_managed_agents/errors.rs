@@ -3,7 +3,7 @@
 use super::api::request_id;
 use super::wire::{ErrorBody, SessionError};
 use crate::Reply;
-use crate::agents::clip;
+use crate::failures::{quota, vendor_words};
 use longhaul_registry::{Failure, FailureKind, Retry};
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ pub(super) fn classify(reply: &Reply, paid: bool) -> Failure {
         other => other,
     };
     let said = error.as_ref().and_then(|error| error.message.as_deref()).unwrap_or_default();
-    let failure =
-        Failure::new(kind, verdict(kind, reply, paid), sentence(kind, reply.status, said)).request_id(request);
+    let (kind, retry) = verdict(kind, reply, paid);
+    let failure = Failure::new(kind, retry, sentence(kind, reply.status, said)).request_id(request);
     let failure = match code.or(word) {
         Some(code) => failure.vendor_code(code),
         None => failure.vendor_code(format!("http_{}", reply.status)),
@@ -79,17 +79,18 @@ fn kind_of_status(status: u16) -> FailureKind {
     }
 }
 
-/// What may be done. A paid request that met a fault of the vendor's may have been taken all the same.
-fn verdict(kind: FailureKind, reply: &Reply, paid: bool) -> Retry {
+/// What may be done. A paid request that met a fault of the vendor's may have been taken all the same; a quota
+/// that frees itself soon is a rate limit.
+fn verdict(kind: FailureKind, reply: &Reply, paid: bool) -> (FailureKind, Retry) {
     let passing = || match retry_after(reply) {
         Some(after) => Retry::After(after),
         None => Retry::Backoff,
     };
     match kind {
-        FailureKind::VendorError | FailureKind::Network if paid => Retry::Unknown,
-        FailureKind::VendorError | FailureKind::Network | FailureKind::RateLimited => passing(),
-        FailureKind::Quota => retry_after(reply).map_or(Retry::Never, Retry::After),
-        _ => Retry::Never,
+        FailureKind::VendorError | FailureKind::Network if paid => (kind, Retry::Unknown),
+        FailureKind::VendorError | FailureKind::Network | FailureKind::RateLimited => (kind, passing()),
+        FailureKind::Quota => quota(retry_after(reply)),
+        _ => (kind, Retry::Never),
     }
 }
 
@@ -103,12 +104,17 @@ fn retry_after(reply: &Reply) -> Option<Duration> {
         .or(reply.retry_after)
 }
 
-/// One sentence: the vendor's words, and what to try.
+/// One sentence: the vendor's words, and what to try. Those on a refused key are left out: they may repeat it.
 fn sentence(kind: FailureKind, status: u16, said: &str) -> String {
-    let said = clip(said, 500);
+    let said = if kind == FailureKind::Auth { String::new() } else { vendor_words(said) };
     let said = if said.is_empty() { format!("HTTP {status} without an explanation") } else { said };
     let next = match kind {
-        FailureKind::Auth => "check the connector's key, and that it may use managed agents in this workspace",
+        FailureKind::Auth => {
+            return format!(
+                "the vendor refused the connector's credential (HTTP {status}); check the key, and that it may use \
+                 managed agents in this workspace"
+            );
+        }
         FailureKind::Quota => "settle the account or raise its spend limit in the vendor's console",
         FailureKind::NotFound => "check that the record still exists at the vendor",
         FailureKind::InvalidRequest => "mend the request or the connector's settings",
@@ -124,7 +130,7 @@ pub(super) fn session_failure(error: Option<&SessionError>, otherwise: &str) -> 
     };
     let word = error.kind.as_deref().unwrap_or("unknown_error");
     let (kind, next) = kind_of_session_error(word);
-    let said = clip(error.message.as_deref().unwrap_or(otherwise), 500);
+    let said = vendor_words(error.message.as_deref().unwrap_or(otherwise));
     Failure::new(kind, Retry::Never, format!("{said}; {next}")).vendor_code(word)
 }
 

@@ -6,6 +6,7 @@ use super::start::has_message;
 use super::wire::{Event, Session, SessionUsage};
 use super::{State, outputs, session_id};
 use crate::agents::clip;
+use crate::failures::vendor_words;
 use crate::{Context, JobView};
 use chrono::{DateTime, Utc};
 use longhaul_registry::{
@@ -260,7 +261,7 @@ fn asked(id: &str, kind: QuestionKind, prompt: String) -> Question {
 fn refusal(event: &Event) -> Failure {
     let details = event.stop_details.as_ref();
     let said = details.and_then(|details| details.explanation.as_deref()).unwrap_or("the model refused to go on");
-    let message = format!("{}; change the instructions", clip(said, 500));
+    let message = format!("{}; change the instructions", vendor_words(said));
     let code = details.and_then(|details| details.category.as_deref()).unwrap_or("refusal");
     Failure::new(FailureKind::ContentPolicy, Retry::Never, message).vendor_code(code)
 }

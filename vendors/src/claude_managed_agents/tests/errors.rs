@@ -78,7 +78,10 @@ fn waiting_times_are_the_vendors() {
     for odd in ["0", "-5", "soon", "1e400", "NaN"] {
         assert_eq!(after(limited().with_header("retry-after-ms", odd)), Retry::Backoff, "{odd}");
     }
-    assert_eq!(after(error(402, "billing_error", None).with_retry_after(60)), Retry::After(Duration::from_secs(60)));
+    let soon = ClaudeManagedAgents.classify(&error(402, "billing_error", None).with_retry_after(60), false);
+    assert_eq!((soon.kind, soon.retry), (FailureKind::RateLimited, Retry::After(Duration::from_secs(60))));
+    let later = ClaudeManagedAgents.classify(&error(402, "billing_error", None).with_retry_after(86_400), false);
+    assert_eq!((later.kind, later.retry), (FailureKind::Quota, Retry::After(Duration::from_secs(86_400))));
 }
 
 #[test]
@@ -94,8 +97,11 @@ fn a_failure_says_what_to_do_and_whom_to_ask() {
     let failure = ClaudeManagedAgents.classify(&error(401, "authentication_error", None), false);
     assert_eq!(
         failure.message,
-        "said so; check the connector's key, and that it may use managed agents in this workspace"
+        "the vendor refused the connector's credential (HTTP 401); check the key, and that it may use managed agents \
+         in this workspace"
     );
+    let plain = ClaudeManagedAgents.classify(&error(413, "invalid_request_error", None), false);
+    assert_eq!(plain.message, "said so; mend the request or the connector's settings");
     assert_eq!(failure.vendor_request_id.as_deref(), Some("req_FAKE"));
     let reply = error(400, "invalid_request_error", None).with_header("request-id", "req_HEAD");
     assert_eq!(ClaudeManagedAgents.classify(&reply, false).vendor_request_id.as_deref(), Some("req_HEAD"));

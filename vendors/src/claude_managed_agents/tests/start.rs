@@ -4,7 +4,7 @@ use super::*;
 use crate::testing::{answer, lost, raw};
 use crate::{CallBody, Part};
 use bytes::Bytes;
-use longhaul_registry::{FailureKind, Finding, Retry, StartAnswer};
+use longhaul_registry::{FailureKind, Finding, Registry, Retry, StartAnswer};
 use std::time::Duration;
 
 async fn start(job: &Job, script: &Script) -> Result<StartAnswer, Failure> {
@@ -280,4 +280,18 @@ async fn a_lost_session_is_adopted_by_its_metadata() {
     let finding = find(&lost, &Script::new().expect(list(), answer(200, ours))).await.unwrap();
     let Finding::Found(StartAnswer::Staged { vendor_job_id, report }) = finding else { panic!("{finding:?}") };
     assert_eq!((vendor_job_id.as_str(), report.vendor_state), (SESSION, Some(json!({"attempt": 1}))));
+}
+
+#[test]
+fn what_the_registrys_file_offers_is_what_is_read() {
+    let registry = Registry::builtin().unwrap();
+    let file = registry.vendor("claude_managed_agents").unwrap();
+    for setting in ["agent_id", "environment_id", "agent_version", "vault_ids", "workspace_id", "api_version"] {
+        assert!(file.settings.contains_key(setting), "{setting}");
+    }
+    let options: Vec<&str> = file.options.keys().map(String::as_str).collect();
+    assert_eq!(options, ["agent_version", "branch", "commit", "model", "title"]);
+    assert_eq!(file.settings["api_version"].default, Some(json!("2026-10-21")));
+    assert!(file.absence_proves && file.find_s > 10, "a search goes on for longer than a request is in flight");
+    assert!(file.headers.contains_key("anthropic-version"), "downloads are not calls of the module's");
 }
