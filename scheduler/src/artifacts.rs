@@ -74,7 +74,7 @@ pub(crate) async fn upload(
         params.problem(Problem::new("name", "not_allowed", message));
     }
     let asked = params.text("tenant");
-    if asked.as_deref().is_some_and(|tenant| !crate::request::is_tenant(tenant)) {
+    if asked.as_deref().is_some_and(|tenant| !longhaul_registry::is_tenant(tenant)) {
         params.problem(Problem::new("tenant", "not_allowed", "is no tenant's name"));
     }
     let mime = headers.get(header::CONTENT_TYPE).map_or(Some("application/octet-stream"), |value| value.to_str().ok());

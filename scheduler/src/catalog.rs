@@ -1,10 +1,11 @@
 //! What exists and what is installed, as a submission meets it.
 
 use crate::api::Api;
-use longhaul_registry::{Connector, JobRequest, Problem, Usage, check_options, nearest};
+use longhaul_registry::{Connector, JobRequest, Problem, Usage, check_job, nearest};
 use longhaul_vendors::Prepared;
 use rust_decimal::Decimal;
 use serde_json::json;
+use url::Url;
 
 /// The problem of a connector that is not installed, naming the nearest one that is. A service that has no
 /// legitimate API gets its alternative named.
@@ -31,13 +32,18 @@ pub(crate) fn prepare(
     problems: &mut Vec<Problem>,
 ) -> Option<Prepared> {
     let file = &connector.vendor;
-    if !file.tasks.contains(&request.task) {
-        let tasks: Vec<&str> = file.tasks.iter().map(|task| task.as_str()).collect();
-        let message = format!("{} does {}, not {}", file.title, tasks.join(", "), request.task);
-        problems.push(Problem::new("task", "not_allowed", message).allowed(json!(tasks)));
+    let was_read = problems.is_empty();
+    let found = check_job(request, connector).into_iter();
+    let opened = request.notify.as_ref().is_some_and(|notify| opens_notify(api, &notify.url));
+    // What hangs on a value that could not be read is no news.
+    let found: Vec<Problem> = found
+        .filter(|one| !(opened && one.path == "notify.url"))
+        .filter(|one| !problems.iter().any(|known| related(&known.path, &one.path)))
+        .collect();
+    problems.extend(found);
+    if !was_read || !file.tasks.contains(&request.task) {
         return None;
     }
-    problems.extend(check_options(file, &request.vendor));
     let Some(module) = api.vendors.get(&file.vendor) else {
         let message = format!("this build has no module for vendor {:?}; use a build that has", file.vendor);
         problems.push(Problem::new("connector", "not_allowed", message));
@@ -50,6 +56,23 @@ pub(crate) fn prepare(
             None
         }
     }
+}
+
+/// One path is the other, or lies below it.
+fn related(one: &str, other: &str) -> bool {
+    let below = |inner: &str, outer: &str| {
+        inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    below(one, other) || below(other, one)
+}
+
+/// Whether the API's settings open the private host that is to be told.
+fn opens_notify(api: &Api, url: &str) -> bool {
+    let Some(url) = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https")) else {
+        return false;
+    };
+    let host = format!("{}:{}", url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default());
+    url.username().is_empty() && url.password().is_none() && api.options.notify_private_hosts.contains(&host)
 }
 
 /// Money for a quantity, or `None` where nobody names a price.

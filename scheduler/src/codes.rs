@@ -1,15 +1,13 @@
 //! Where a code's page is, and what it advises.
 
-/// A code's advice.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Page {
-    /// The next thing to try.
-    pub(crate) hint: String,
-    /// The page's path in the documentation.
-    pub(crate) docs: String,
-}
+use longhaul_registry::codes;
 
 /// The page of a code, or of the kind it belongs to where the code itself has none.
-pub(crate) fn page(_code: &str, _kind: &str) -> Option<Page> {
-    None
+pub(crate) fn docs(code: &str, kind: &str) -> Option<String> {
+    codes::get(code).or_else(|| codes::get(kind)).map(codes::Code::docs)
+}
+
+/// The next thing to try, by the same order.
+pub(crate) fn hint(code: &str, kind: &str) -> Option<String> {
+    codes::get(code).or_else(|| codes::get(kind)).map(|code| code.hint.to_owned())
 }

@@ -12,7 +12,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use longhaul_registry::{Connector, VendorFile};
+use longhaul_registry::{Connector, VendorDetail};
 use longhaul_store::{Chore, ConnectorRow, ConnectorState, When};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -70,7 +70,7 @@ pub(crate) struct ConnectorList {
 /// Vendors that exist.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct VendorList {
-    /// As their files declare them.
+    /// What each can do, costs and wants.
     #[schema(value_type = Vec<Object>)]
     vendors: Vec<Value>,
     /// Services without an API that a program may use, each with the legitimate alternative.
@@ -155,7 +155,7 @@ async fn named(api: &Api, name: &str) -> ApiResult<ConnectorJson> {
     get,
     path = "/v1/vendors",
     tag = "connectors",
-    responses((status = 200, description = "Every vendor's file", body = VendorList))
+    responses((status = 200, description = "Every vendor, and what it can do", body = VendorList))
 )]
 pub(crate) async fn vendors(
     State(api): State<Shared>,
@@ -165,13 +165,9 @@ pub(crate) async fn vendors(
     caller.may(Need::Read)?;
     params.known(&[]);
     params.finish()?;
-    let vendors = api.registry.vendors().map(|file| vendor(file)).collect();
+    let vendors = api.registry.vendors().map(|file| json!(VendorDetail::from(&**file))).collect();
     let unsupported = api.registry.unsupported().iter().map(|service| json!(service)).collect();
     Ok(Json(VendorList { vendors, unsupported, next_cursor: None }))
-}
-
-fn vendor(file: &VendorFile) -> Value {
-    json!(file)
 }
 
 /// What is installed, and how it fares.

@@ -8,6 +8,9 @@ use longhaul_registry::Problem;
 use longhaul_store::storage::StorageError;
 use longhaul_store::{Refusal, StoreError};
 
+/// Problems listed at most: a body of a million unknown keys gets a short answer too.
+const MAX_PROBLEMS: usize = 100;
+
 /// An answer that is no success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiError {
@@ -39,12 +42,16 @@ impl ApiError {
 
     /// 422 for a request with these problems.
     #[must_use]
-    pub fn invalid(problems: Vec<Problem>) -> Self {
+    pub fn invalid(mut problems: Vec<Problem>) -> Self {
         let message = match problems.as_slice() {
             [one] if one.path.is_empty() => one.message.clone(),
             [one] => format!("{}: {}", one.path, one.message),
+            many if many.len() > MAX_PROBLEMS => {
+                format!("{} problems; the first {MAX_PROBLEMS} are listed", many.len())
+            }
             many => format!("{} problems; each is listed with its place", many.len()),
         };
+        problems.truncate(MAX_PROBLEMS);
         let hint = "correct what `problems` lists and send it again; nothing was stored or spent";
         Self { problems, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_request", message, hint) }
     }
@@ -121,7 +128,7 @@ impl From<StorageError> for ApiError {
             StorageError::Unwritable { .. } | StorageError::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
         };
         let code = match status {
-            StatusCode::NOT_FOUND => "artifact_gone",
+            StatusCode::NOT_FOUND => "not_found",
             StatusCode::RANGE_NOT_SATISFIABLE => "range_not_satisfiable",
             StatusCode::SERVICE_UNAVAILABLE => "storage_unavailable",
             _ => "internal",

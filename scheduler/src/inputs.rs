@@ -7,10 +7,9 @@ use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
-use longhaul_registry::{Connector, Input, Problem};
+use longhaul_registry::{Input, Problem};
 use longhaul_store::Artifact;
 use serde_json::json;
-use url::Url;
 
 /// A text input longer than this, in bytes, is kept as an artifact.
 const MAX_INLINE_TEXT: usize = 256 << 10;
@@ -58,13 +57,8 @@ pub(crate) fn key(artifact: &Artifact) -> String {
     format!("{}/{}", artifact.tenant, artifact.path)
 }
 
-/// Takes inline bytes out of the inputs and checks every address. Nothing is stored yet.
-pub(crate) fn take_inline(
-    inputs: &mut [Input],
-    tenant: &str,
-    connector: Option<&Connector>,
-    problems: &mut Vec<Problem>,
-) -> Vec<Blob> {
+/// Takes inline bytes out of the inputs. Nothing is stored yet.
+pub(crate) fn take_inline(inputs: &mut [Input], tenant: &str, problems: &mut Vec<Problem>) -> Vec<Blob> {
     let mut blobs = Vec::new();
     for (n, input) in inputs.iter_mut().enumerate() {
         let path = format!("inputs[{n}].url");
@@ -76,10 +70,6 @@ pub(crate) fn take_inline(
                     None
                 }
             },
-            (Some(url), _) => {
-                problems.extend(check_address(url, &path, |host| opens(connector, host)));
-                None
-            }
             (None, Some(text)) if text.len() > MAX_INLINE_TEXT => {
                 Some(("text/plain; charset=utf-8".to_owned(), Bytes::from(text.clone())))
             }
@@ -129,32 +119,6 @@ pub(crate) async fn keep(api: &Api, blobs: Vec<Blob>) -> ApiResult<()> {
         api.store.put_artifact(artifact).await?;
     }
     Ok(())
-}
-
-/// An address must be https, or http to a host that was opened by name.
-pub(crate) fn check_address(url: &str, path: &str, opened: impl Fn(&str) -> bool) -> Option<Problem> {
-    let wrong = |message: &str| Some(Problem::new(path, "not_allowed", message).allowed(json!(["https:"])));
-    let Ok(parsed) = Url::parse(url) else {
-        return wrong("is no absolute URL; send an https: address");
-    };
-    if !parsed.username().is_empty() || parsed.password().is_some() {
-        return wrong("must hold no user name or password");
-    }
-    let host = parsed.host_str().unwrap_or_default();
-    let host_and_port = format!("{host}:{}", parsed.port_or_known_default().unwrap_or_default());
-    match parsed.scheme() {
-        "https" if !host.is_empty() => None,
-        "http" if opened(&host_and_port) => None,
-        _ => wrong("must be an https: address (http: only to a host that the configuration opens)"),
-    }
-}
-
-/// Whether a connector's settings open a private `host:port`.
-fn opens(connector: Option<&Connector>, host_and_port: &str) -> bool {
-    let Some(connector) = connector else { return false };
-    let own = Url::parse(&connector.base_url).ok().filter(|_| connector.allow_private_network);
-    let own = own.and_then(|url| Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?)));
-    own.as_deref() == Some(host_and_port) || connector.private_hosts.iter().any(|host| host == host_and_port)
 }
 
 fn is_data(url: &str) -> bool {
@@ -232,23 +196,6 @@ mod tests {
             ["data:image/png;base64", "data:image/png;base64,*", "data:image/png;base64,", "data:x y;base64,aGk="]
         {
             assert!(read(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn addresses_are_https_or_opened() {
-        let check = |url: &str| check_address(url, "u", |host| host == "127.0.0.1:7071").is_none();
-        assert!(check("https://example.com/a.png") && check("http://127.0.0.1:7071/x"));
-        for bad in [
-            "http://example.com/a",
-            "http://127.0.0.1:7072/",
-            "ftp://x/y",
-            "/a.png",
-            "https://u:p@x/",
-            "file:///etc/passwd",
-            "",
-        ] {
-            assert!(!check(bad), "{bad}");
         }
     }
 

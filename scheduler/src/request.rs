@@ -1,30 +1,25 @@
 //! Reading the body of `POST /v1/jobs`: every problem at once, nothing clamped.
 
 use crate::fields::{Fields, object, wrong_type};
-use longhaul_registry::{Input, JobLimits, JobRequest, MediaRequest, Notify, OnUnknownStart, Problem, Task};
+use longhaul_registry::{
+    EXPECTS, Input, JobLimits, JobRequest, MediaRequest, NOTIFY_EVENTS, Notify, OnUnknownStart, Problem, Task,
+};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// Paths whose numbers keep their digits.
 pub(crate) const DECIMALS: [&str; 2] = ["limits.max_cost_usd", "changes.limits.max_cost_usd"];
 
-/// Longest prompt, in bytes. What is longer goes as an input.
-pub(crate) const MAX_INSTRUCTIONS: usize = 256 << 10;
-
-/// Longest text of a label's value or of a small field, in characters.
+/// Longest text of a small field, in characters.
 const MAX_SHORT: usize = 256;
-const MAX_INPUTS: usize = 64;
-const MAX_LABELS: usize = 32;
+const MAX_INPUTS: usize = 100;
 const MAX_VENDOR_BYTES: usize = 64 << 10;
-const EVENTS: [&str; 2] = ["job.finished", "job.needs_input"];
-const EXPECTED: [&str; 5] = ["patch", "pull_request", "file", "report", "text"];
 
-/// Reads a request out of a tree that [`crate::strict::read`] made. Problems are added to `problems`;
-/// `None` where a request cannot be made of it.
+/// Reads a request out of a tree that [`crate::strict::read`] made. Problems are added to `problems`, and
+/// what has one is left out of the request; `None` where connector or task cannot be read. What the values
+/// themselves must satisfy, the registry checks.
 pub(crate) fn read(value: Value, problems: &mut Vec<Problem>) -> Option<JobRequest> {
-    let before = problems.len();
-    let request = object(value, "", problems, job);
-    request.filter(|_| problems.len() == before)
+    object(value, "", problems, job)
 }
 
 fn job(fields: &mut Fields<'_>) -> Option<JobRequest> {
@@ -33,10 +28,6 @@ fn job(fields: &mut Fields<'_>) -> Option<JobRequest> {
     let tasks = Task::ALL.map(|task| (task.as_str(), task));
     let task = fields.word("task", task, &tasks);
     let instructions = fields.text("instructions").unwrap_or_default();
-    if instructions.len() > MAX_INSTRUCTIONS {
-        let message = format!("{} bytes; {MAX_INSTRUCTIONS} at most, send more as an input", instructions.len());
-        fields.problem("instructions", "too_long", message);
-    }
     let media = fields.object("media", media).unwrap_or_default();
     let inputs = inputs(fields);
     let vendor = fields.map("vendor");
@@ -48,13 +39,14 @@ fn job(fields: &mut Fields<'_>) -> Option<JobRequest> {
     if let Some(path) = &output_path {
         check_output_path(fields, path);
     }
-    let expect = words(fields, "expect", &EXPECTED);
+    let expect = words(fields, "expect", &EXPECTS);
     let strict_spec = fields.boolean("strict_spec").unwrap_or_default();
     let tenant = fields.text("tenant");
     if let Some(tenant) = &tenant
-        && !is_tenant(tenant)
+        && !longhaul_registry::is_tenant(tenant)
     {
-        fields.problem("tenant", "not_allowed", "1 to 64 of a-z, A-Z, 0-9, `_`, `-` and `.`, not beginning with `.`");
+        let message = "a tenant is letters, digits, `_`, `-` and `.`, at most 64, and begins with a letter or digit";
+        fields.problem("tenant", "not_allowed", message);
     }
     let priority = fields.integer("priority", -100, 100).unwrap_or_default();
     let labels = labels(fields);
@@ -132,9 +124,9 @@ fn limits(fields: &mut Fields<'_>) -> Option<JobLimits> {
 
 fn notify(fields: &mut Fields<'_>) -> Option<Notify> {
     let url = fields.required_text("url");
-    let mut events = words(fields, "events", &EVENTS);
+    let mut events = words(fields, "events", &NOTIFY_EVENTS);
     if events.is_empty() {
-        events = EVENTS.map(str::to_owned).to_vec();
+        events = NOTIFY_EVENTS.map(str::to_owned).to_vec();
     }
     Some(Notify { url: url?, events })
 }
@@ -158,35 +150,18 @@ fn words(fields: &mut Fields<'_>, key: &'static str, known: &[&str]) -> Vec<Stri
 
 fn labels(fields: &mut Fields<'_>) -> BTreeMap<String, String> {
     let map: Map<String, Value> = fields.map("labels");
-    if map.len() > MAX_LABELS {
-        fields.problem("labels", "too_long", format!("holds {} labels; {MAX_LABELS} at most", map.len()));
-        return BTreeMap::new();
-    }
     let mut labels = BTreeMap::new();
     for (key, value) in map {
-        let shown: String = key.chars().take(64).collect();
-        let path = format!("{}.{shown}", fields.at("labels"));
-        let key_fits = !key.is_empty() && key.len() <= 64 && !key.contains('=') && !key.chars().any(char::is_control);
         match value {
-            _ if !key_fits => {
-                let message = "a label's name has 1 to 64 bytes, no `=` and no control characters";
-                fields.problems().push(Problem::new(path, "not_allowed", message));
+            Value::String(text) => drop(labels.insert(key, text)),
+            other => {
+                let shown: String = key.chars().take(64).collect();
+                let path = format!("{}.{shown}", fields.at("labels"));
+                fields.problems().push(wrong_type(&path, "a string", &other));
             }
-            Value::String(text) if text.chars().count() <= MAX_SHORT => drop(labels.insert(key, text)),
-            Value::String(_) => {
-                let message = format!("longer than {MAX_SHORT} characters");
-                fields.problems().push(Problem::new(path, "too_long", message));
-            }
-            other => fields.problems().push(wrong_type(&path, "a string", &other)),
         }
     }
     labels
-}
-
-/// A tenant's name becomes a folder below the artifacts root.
-pub(crate) fn is_tenant(text: &str) -> bool {
-    let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
-    (1..=64).contains(&text.len()) && !text.starts_with('.') && text.bytes().all(fits)
 }
 
 fn check_output_path(fields: &mut Fields<'_>, path: &str) {

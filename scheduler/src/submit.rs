@@ -122,16 +122,12 @@ pub(crate) async fn admit_tree(
     if connector.is_none() {
         problems.push(catalog::unknown_connector(api, &request.connector));
     }
-    let blobs = inputs::take_inline(&mut request.inputs, &tenant, connector.as_deref(), problems);
-    inputs::check_references(api, &request.inputs, &tenant, &blobs, problems).await?;
-    if let Some(notify) = &request.notify {
-        let opened = |host: &str| api.options.notify_private_hosts.iter().any(|one| one == host);
-        problems.extend(inputs::check_address(&notify.url, "notify.url", opened));
-    }
+    let blobs = inputs::take_inline(&mut request.inputs, &tenant, problems);
     let Some(connector) = connector else {
         return Err(refused(problems));
     };
     let prepared = catalog::prepare(api, &request, &connector, problems);
+    inputs::check_references(api, &request.inputs, &tenant, &blobs, problems).await?;
     let (Some(prepared), true) = (prepared, problems.is_empty()) else {
         return Err(refused(problems));
     };

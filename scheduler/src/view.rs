@@ -298,13 +298,13 @@ impl From<&longhaul_store::OpenQuestion> for QuestionJson {
 impl From<&JobError> for JobErrorJson {
     fn from(error: &JobError) -> Self {
         let failure = &error.failure;
-        let page = crate::codes::page(&failure.code, failure.kind.as_str());
+        let kind = failure.kind.as_str();
         Self {
             code: failure.code.clone(),
-            kind: failure.kind.as_str().to_owned(),
+            kind: kind.to_owned(),
             message: failure.message.clone(),
-            hint: page.as_ref().map(|page| page.hint.clone()),
-            docs: page.map(|page| page.docs),
+            hint: crate::codes::hint(&failure.code, kind),
+            docs: crate::codes::docs(&failure.code, kind),
             vendor_code: failure.vendor_code.clone(),
             vendor_request_id: failure.vendor_request_id.clone(),
             step: error.step,
@@ -441,7 +441,7 @@ impl ErrorBody {
             code: error.code.clone(),
             message: error.message.clone(),
             hint: error.hint.clone(),
-            docs: crate::codes::page(&error.code, "").map(|page| page.docs),
+            docs: crate::codes::docs(&error.code, ""),
             problems: error.problems.iter().map(ProblemJson::from).collect(),
         };
         Self { error }

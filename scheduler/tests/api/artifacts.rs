@@ -163,7 +163,7 @@ async fn outputs_links_and_lost_files_are_told_apart() {
     assert_eq!(shown[0]["source"]["url_host"], "cdn.example");
     assert_eq!(shown[2]["content"], Value::Null);
     assert_eq!(world.get("/v1/artifacts/art_here/content").await.body, b"abc");
-    assert_eq!(world.get("/v1/artifacts/art_lost/content").await.error(), (404, "artifact_gone".to_owned()));
+    assert_eq!(world.get("/v1/artifacts/art_lost/content").await.error(), (404, "not_found".to_owned()));
     let link = world.get("/v1/artifacts/art_link/content").await;
     assert_eq!(link.error(), (404, "not_found".to_owned()));
     assert!(link.text().contains("source.link"));

@@ -154,7 +154,7 @@ async fn what_would_cost_too_much_is_refused_and_a_limit_met_exactly_is_met() {
 async fn the_vendors_own_refusal_comes_with_everything_else_wrong() {
     let world = World::open();
     let body = json!({
-        "connector": "flux", "task": "image", "media": {"width": 4096}, "vendor": {"safety_tolerence": 2},
+        "connector": "flux", "task": "image", "instructions": "cup", "media": {"width": 4096}, "vendor": {"safety_tolerence": 2},
         "notify": {"url": "http://orchestrator.example/"}, "inputs": [{"role": "reference", "url": "ftp://x/y"},
         {"role": "mask", "artifact": "art_missing"}],
     });
@@ -185,7 +185,7 @@ async fn a_wrong_connector_or_task_names_what_there_is() {
     assert!(reply.json()["error"]["message"].as_str().unwrap().contains("instead"), "{}", reply.text());
     let reply = world.post("/v1/jobs", &json!({"connector": "runway", "task": "video"})).await;
     assert!(reply.text().contains("[connectors.runway]"), "{}", reply.text());
-    let reply = world.post("/v1/jobs", &json!({"connector": "flux", "task": "video"})).await;
+    let reply = world.post("/v1/jobs", &json!({"connector": "flux", "task": "video", "instructions": "a cup"})).await;
     assert_eq!(reply.problems(), [("task".to_owned(), "not_allowed".to_owned())]);
     assert_eq!(reply.json()["error"]["problems"][0]["allowed"], json!(["image"]));
 }
@@ -196,11 +196,23 @@ async fn doubled_keys_and_numbers_that_json_cannot_hold_are_refused_with_their_p
     let world = World::open();
     let refused = [
         (r#"{"connector":"flux","task":"image","instructions":"a","instructions":"b"}"#, "instructions"),
-        (r#"{"connector":"flux","task":"image","media":{"seed":18446744073709551616}}"#, "media.seed"),
-        (r#"{"connector":"flux","task":"image","limits":{"max_cost_usd":"-1"}}"#, "limits.max_cost_usd"),
-        (r#"{"connector":"flux","task":"image","limits":{"max_cost_usd":"NaN"}}"#, "limits.max_cost_usd"),
-        (r#"{"connector":"flux","task":"image","limits":{"max_cost_usd":NaN}}"#, "limits.max_cost_usd"),
-        (r#"{"connector":"flux","task":"image","vendor":{"a":{"b":1,"b":2}}}"#, "vendor.a.b"),
+        (
+            r#"{"connector":"flux","task":"image","instructions":"cup","media":{"seed":18446744073709551616}}"#,
+            "media.seed",
+        ),
+        (
+            r#"{"connector":"flux","task":"image","instructions":"cup","limits":{"max_cost_usd":"-1"}}"#,
+            "limits.max_cost_usd",
+        ),
+        (
+            r#"{"connector":"flux","task":"image","instructions":"cup","limits":{"max_cost_usd":"NaN"}}"#,
+            "limits.max_cost_usd",
+        ),
+        (
+            r#"{"connector":"flux","task":"image","instructions":"cup","limits":{"max_cost_usd":NaN}}"#,
+            "limits.max_cost_usd",
+        ),
+        (r#"{"connector":"flux","task":"image","instructions":"cup","vendor":{"a":{"b":1,"b":2}}}"#, "vendor.a.b"),
     ];
     for (body, path) in refused {
         let reply = world.post_text("/v1/jobs", body).await;
@@ -209,7 +221,7 @@ async fn doubled_keys_and_numbers_that_json_cannot_hold_are_refused_with_their_p
     }
     for (money, kept) in [("0.1", "0.1"), ("\"0.1\"", "0.1"), ("\"1e3\"", "1000")] {
         let body = format!(
-            r#"{{"connector":"flux","task":"image","media":{{"seed":9007199254740993}},"limits":{{"max_cost_usd":{money}}}}}"#
+            r#"{{"connector":"flux","task":"image","instructions":"cup","media":{{"seed":9007199254740993}},"limits":{{"max_cost_usd":{money}}}}}"#
         );
         let reply = world.post_text("/v1/jobs", &body).await;
         assert_eq!(reply.status, 201, "{}", reply.text());

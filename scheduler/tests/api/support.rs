@@ -111,7 +111,10 @@ impl Reply {
         for member in ["code", "message", "hint"] {
             assert!(error[member].as_str().is_some_and(|text| !text.is_empty()), "{member}: {error}");
         }
-        assert!(error["problems"].is_array() && error.get("docs").is_some(), "{error}");
+        assert!(error["problems"].is_array(), "{error}");
+        let page = format!("docs/errors/{}.md", error["code"].as_str().unwrap());
+        assert_eq!(error["docs"], page.as_str(), "every code has a page");
+        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(&page).is_file(), "{page}");
         (self.status.as_u16(), error["code"].as_str().unwrap().to_owned())
     }
 
