@@ -236,6 +236,14 @@ pub trait Transport: Send + Sync {
 
     /// The bytes of the job's `inputs[index]`: an artifact's, or what its URL answers.
     fn input<'a>(&'a self, index: usize) -> BoxFuture<'a, Result<InputData, Failure>>;
+
+    /// Those of these vendor ids that another job of the same connector holds already: a search for a lost
+    /// start leaves them out. Where the vendor's records bear no mark of ours, two jobs of one request could
+    /// otherwise adopt the same record. Without an answer of its own a transport knows of no other jobs.
+    fn taken<'a>(&'a self, vendor_job_ids: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, Failure>> {
+        let _ = vendor_job_ids;
+        Box::pin(async { Ok(Vec::new()) })
+    }
 }
 
 /// What a vendor module is handed for one step.
@@ -267,5 +275,13 @@ impl<'a> Context<'a> {
     /// Where they cannot be had.
     pub async fn input(&self, index: usize) -> Result<InputData, Failure> {
         self.transport.input(index).await
+    }
+
+    /// Those of these vendor ids that another job of the same connector holds already.
+    ///
+    /// # Errors
+    /// Where it cannot be told now.
+    pub async fn taken(&self, vendor_job_ids: &[String]) -> Result<Vec<String>, Failure> {
+        self.transport.taken(vendor_job_ids).await
     }
 }

@@ -3,10 +3,21 @@
 //! A module has no retry, sleep, clock, metric, log, HTTP client or credential. It is handed a
 //! [`Context`] and returns an outcome; what becomes of the outcome, the engine decides.
 
-mod context;
-pub mod reading;
+pub mod a2a;
+mod agents;
 #[cfg(test)]
-#[allow(dead_code, reason = "each module uses its own part")]
+mod agreement;
+pub mod claude_managed_agents;
+mod context;
+pub mod elevenlabs;
+pub mod failures;
+pub mod flux;
+pub mod inputs;
+pub mod media;
+pub mod reading;
+pub mod runway;
+pub mod sending;
+#[cfg(test)]
 pub(crate) mod testing;
 
 pub use context::*;
@@ -17,6 +28,7 @@ use longhaul_registry::{
     SentStart, StartAnswer, Usage,
 };
 use serde_json::Value;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a request becomes at this vendor, before anything is sent.
@@ -123,6 +135,12 @@ pub trait JobVendor: Send + Sync + 'static {
 
 /// Every vendor module, one line each.
 #[must_use]
-pub fn catalog() -> Vec<std::sync::Arc<dyn JobVendor>> {
-    vec![]
+pub fn catalog() -> Vec<Arc<dyn JobVendor>> {
+    vec![
+        Arc::new(a2a::A2a),
+        Arc::new(claude_managed_agents::ClaudeManagedAgents),
+        Arc::new(elevenlabs::ElevenLabs),
+        Arc::new(flux::Flux),
+        Arc::new(runway::Runway),
+    ]
 }

@@ -44,6 +44,14 @@ impl<'de> Deserialize<'de> for Figure {
     }
 }
 
+/// A progress from 0 to 1. Anything else is unknown.
+#[must_use]
+pub fn share(progress: &serde_json::Value) -> Option<f32> {
+    let share = progress.as_f64().filter(|share| (0.0..=1.0).contains(share))?;
+    #[allow(clippy::cast_possible_truncation, reason = "a share of a progress bar")]
+    Some(share as f32)
+}
+
 /// Reads a JSON body. An answer that is not JSON as it should be is a passing fault
 /// (`unreadable_answer`); for a paid call it leaves open whether the start was accepted.
 ///

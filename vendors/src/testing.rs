@@ -23,6 +23,7 @@ pub(crate) fn now() -> DateTime<Utc> {
 pub(crate) struct Script {
     steps: Mutex<VecDeque<(Call, Result<Reply, Failure>)>>,
     inputs: BTreeMap<usize, InputData>,
+    taken: Vec<String>,
 }
 
 impl Script {
@@ -49,6 +50,12 @@ impl Script {
         self
     }
 
+    /// Another job holds this vendor id.
+    pub(crate) fn taken(mut self, vendor_job_id: &str) -> Self {
+        self.taken.push(vendor_job_id.to_owned());
+        self
+    }
+
     /// A context for one step over this script.
     pub(crate) fn context<'a>(&'a self, connector: &'a Connector) -> Context<'a> {
         Context::new(self, connector, now())
@@ -72,6 +79,11 @@ impl Transport for Script {
     fn input<'a>(&'a self, index: usize) -> BoxFuture<'a, Result<InputData, Failure>> {
         let data = self.inputs.get(&index).unwrap_or_else(|| panic!("inputs[{index}] was not expected")).clone();
         Box::pin(async move { Ok(data) })
+    }
+
+    fn taken<'a>(&'a self, vendor_job_ids: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, Failure>> {
+        let taken = vendor_job_ids.iter().filter(|id| self.taken.contains(id)).cloned().collect();
+        Box::pin(async move { Ok(taken) })
     }
 }
 

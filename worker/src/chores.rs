@@ -15,8 +15,6 @@ use tracing::{info, warn};
 
 /// Between two tries of a notification, in seconds: about two days in all, as Standard Webhooks proposes.
 const RETRY_AFTER_S: [u64; 9] = [5, 60, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000];
-/// Between two checks of a parked connector, in seconds; the last repeats.
-const CHECK_AGAIN_S: [u64; 6] = [15, 30, 60, 120, 300, 600];
 /// Chores at one time.
 const AT_ONCE: usize = 16;
 
@@ -94,7 +92,7 @@ impl Chores {
     async fn perform(&self, claimed: ClaimedChore) {
         let (again, event) = match &claimed.chore {
             Chore::Notify { job, event, url, seq, data } => self.notify(&claimed, job, event, url, *seq, data).await,
-            Chore::Check { connector } => (self.check(connector, claimed.tries).await, None),
+            Chore::Check { connector } => (self.check(connector).await, None),
         };
         if let Err(error) = self.store.finish_chore(claimed.id, claimed.fence, again, event).await {
             warn!(error = %error, "a chore's end could not be written; it runs again after its lease");
@@ -148,8 +146,9 @@ impl Chores {
         }
     }
 
-    /// Runs a free check, writes its result, and opens a parked connector that passes. Answers when to check again.
-    async fn check(&self, name: &str, tries: u32) -> Option<Duration> {
+    /// Runs a free check, writes its result, and opens a parked connector that passes. Further checks of one that stays
+    /// parked are the scheduler's to enqueue. Answers when to try again where the result could not be written.
+    async fn check(&self, name: &str) -> Option<Duration> {
         let Some(connector) = self.connectors.get(name) else {
             warn!(connector = %name, "a check names a connector that the configuration does not have");
             return None;
@@ -180,8 +179,7 @@ impl Chores {
             }
             Err(failure) => {
                 warn!(connector = %name, code = %failure.code, "the connector's check fails: {}", failure.message);
-                let at = usize::try_from(tries).unwrap_or(usize::MAX).min(CHECK_AGAIN_S.len() - 1);
-                parked.then(|| Duration::from_secs(CHECK_AGAIN_S.get(at).copied().unwrap_or(600)))
+                None
             }
         }
     }

@@ -1,12 +1,24 @@
 //! The worker: claims due steps, runs them through vendor modules and a guarded client, and commits what
 //! came of them. It decides no state.
 
+pub mod auth;
 pub mod backend;
 pub mod chores;
+pub mod collect;
+pub mod credentials;
+pub mod errands;
+pub mod guard;
 pub mod leases;
 pub mod metrics;
+pub mod probe;
+pub mod redact;
 pub mod runner;
+pub mod transport;
+pub mod wire;
 mod working;
+
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use working::{Worker, WorkerParts};
 

@@ -2,12 +2,13 @@
 
 use longhaul_registry::{Failure, PollAnswer};
 use longhaul_store::{Job, Outcome};
-use prometheus_client::encoding::{EncodeLabelSet, text::encode};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use std::sync::Arc;
 
 /// Vendor and step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -69,11 +70,13 @@ pub const METRICS: &[MetricRow] = &[
     ("longhaul_notifications_total", "counter", "reason", "Notifications out, by result: delivered, retried, given_up"),
     ("longhaul_guard_refusals_total", "counter", "reason", "Addresses and redirects refused by the guard"),
     ("longhaul_connection_resets_total", "counter", "vendor", "Kept connections that died under a free call"),
+    ("longhaul_downloads_resumed_total", "counter", "vendor", "Downloads taken up again where they were cut"),
+    ("longhaul_retry_after_total", "counter", "vendor", "Readable Retry-After answers, each of them honoured"),
 ];
 
 /// The worker's counters.
 pub struct Metrics {
-    registry: Registry,
+    registry: Arc<Registry>,
     lateness: Family<StepLabels, Histogram, fn() -> Histogram>,
     steps: Family<OutcomeLabels, Counter>,
     failures: Family<FailureLabels, Counter>,
@@ -84,6 +87,8 @@ pub struct Metrics {
     notifications: Family<ReasonLabels, Counter>,
     guard_refusals: Family<ReasonLabels, Counter>,
     resets: Family<VendorLabels, Counter>,
+    resumed: Family<VendorLabels, Counter>,
+    retry_after: Family<VendorLabels, Counter>,
 }
 
 fn lateness_buckets() -> Histogram {
@@ -92,8 +97,9 @@ fn lateness_buckets() -> Histogram {
 
 impl Default for Metrics {
     fn default() -> Self {
+        let mut registry = Registry::default();
         let mut metrics = Self {
-            registry: Registry::default(),
+            registry: Arc::default(),
             lateness: Family::new_with_constructor(lateness_buckets as fn() -> Histogram),
             steps: Family::default(),
             failures: Family::default(),
@@ -104,18 +110,22 @@ impl Default for Metrics {
             notifications: Family::default(),
             guard_refusals: Family::default(),
             resets: Family::default(),
+            resumed: Family::default(),
+            retry_after: Family::default(),
         };
-        let registry = &mut metrics.registry;
-        register(registry, "longhaul_step_lateness_seconds", metrics.lateness.clone());
-        register(registry, "longhaul_steps", metrics.steps.clone());
-        register(registry, "longhaul_step_failures", metrics.failures.clone());
-        register(registry, "longhaul_unknown_status", metrics.unknown_status.clone());
-        register(registry, "longhaul_leases_lost", metrics.leases_lost.clone());
-        register(registry, "longhaul_commit_errors", metrics.commit_errors.clone());
-        register(registry, "longhaul_steps_running", metrics.running.clone());
-        register(registry, "longhaul_notifications", metrics.notifications.clone());
-        register(registry, "longhaul_guard_refusals", metrics.guard_refusals.clone());
-        register(registry, "longhaul_connection_resets", metrics.resets.clone());
+        register(&mut registry, "longhaul_step_lateness_seconds", metrics.lateness.clone());
+        register(&mut registry, "longhaul_steps", metrics.steps.clone());
+        register(&mut registry, "longhaul_step_failures", metrics.failures.clone());
+        register(&mut registry, "longhaul_unknown_status", metrics.unknown_status.clone());
+        register(&mut registry, "longhaul_leases_lost", metrics.leases_lost.clone());
+        register(&mut registry, "longhaul_commit_errors", metrics.commit_errors.clone());
+        register(&mut registry, "longhaul_steps_running", metrics.running.clone());
+        register(&mut registry, "longhaul_notifications", metrics.notifications.clone());
+        register(&mut registry, "longhaul_guard_refusals", metrics.guard_refusals.clone());
+        register(&mut registry, "longhaul_connection_resets", metrics.resets.clone());
+        register(&mut registry, "longhaul_downloads_resumed", metrics.resumed.clone());
+        register(&mut registry, "longhaul_retry_after", metrics.retry_after.clone());
+        metrics.registry = Arc::new(registry);
         metrics
     }
 }
@@ -126,14 +136,10 @@ fn register(registry: &mut Registry, name: &'static str, metric: impl prometheus
 }
 
 impl Metrics {
-    /// Everything as Prometheus text, without the closing `# EOF`.
+    /// The registry, for `/metrics`.
     #[must_use]
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        if encode(&mut text, &self.registry).is_err() {
-            text.clear();
-        }
-        text.trim_end().trim_end_matches("# EOF").to_owned()
+    pub fn registry(&self) -> Arc<Registry> {
+        self.registry.clone()
     }
 
     /// A step was claimed that long after it was due.
@@ -189,6 +195,16 @@ impl Metrics {
     /// The guard refused an address or a redirect.
     pub fn guard_refusal(&self, reason: &str) {
         self.guard_refusals.get_or_create(&ReasonLabels { reason: reason.to_owned() }).inc();
+    }
+
+    /// A download was taken up again.
+    pub fn download_resumed(&self, vendor: &str) {
+        self.resumed.get_or_create(&VendorLabels { vendor: vendor.to_owned() }).inc();
+    }
+
+    /// A readable Retry-After came.
+    pub fn retry_after(&self, vendor: &str) {
+        self.retry_after.get_or_create(&VendorLabels { vendor: vendor.to_owned() }).inc();
     }
 
     /// A kept connection died under a free call.

@@ -113,6 +113,7 @@ impl Worker {
             stop: stop.clone(),
         });
         let context: WorkerContext = name.as_str().into();
+        let told = context.clone();
         let service = StepService { runner };
         let worker = ApalisWorker::<crate::backend::Slot, _, _, _>::new(
             context,
@@ -125,7 +126,7 @@ impl Worker {
             ended = &mut working => if let Err(error) = ended {
                 warn!(error = %error, "the worker's runtime ended with an error");
             },
-            () = drained(&stop, parts.drain) => abandon.cancel(),
+            () = drained(&stop, &told, parts.drain) => abandon.cancel(),
         }
         drop(working);
         renewing.cancel();
@@ -139,8 +140,12 @@ impl Worker {
     }
 }
 
-async fn drained(stop: &CancellationToken, patience: Duration) {
+/// Tells the runtime to end once what it has in hand is done, and resolves when its time for that is over.
+async fn drained(stop: &CancellationToken, runtime: &WorkerContext, patience: Duration) {
     stop.cancelled().await;
+    if let Err(error) = runtime.stop() {
+        warn!(error = %error, "the worker's runtime was not running");
+    }
     tokio::time::sleep(patience).await;
 }
 

@@ -1,5 +1,6 @@
 //! What the runner works with: a session with a vendor, and somebody who collects outputs.
 
+use crate::transport::Downloaded;
 use async_trait::async_trait;
 use longhaul_registry::{ArtifactDraft, Collected, Connector, Failure, Report, Step};
 use longhaul_store::{Artifact, Job, JobBody, RawExchange};
@@ -8,12 +9,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A session with one vendor for one step of one job.
+#[async_trait]
 pub trait Session: Transport {
     /// The exchanges so far, redacted; empties the record.
     fn take_exchanges(&self) -> Vec<RawExchange>;
 
     /// Itself as what vendor modules call.
     fn as_transport(&self) -> &dyn Transport;
+
+    /// Fetches an output's bytes into the staging area.
+    ///
+    /// # Errors
+    /// As [`crate::transport::WorkerTransport::download`].
+    async fn download(&self, url: &str, with_key: bool) -> Result<Downloaded, Failure>;
 }
 
 /// Opens sessions.

@@ -6,8 +6,11 @@
 mod committing;
 mod hands;
 mod steps;
+#[cfg(test)]
+mod tests;
 
 pub use hands::{Collect, Collecting, Session, Wire};
+pub(crate) use steps::request_hash;
 
 use crate::leases::{Holding, Leases};
 use longhaul_registry::{ArtifactDraft, Connector, Failure, FailureKind, Retry, Step};

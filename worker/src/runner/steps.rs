@@ -225,7 +225,7 @@ impl Runner {
 }
 
 /// Hex SHA-256 of the mapped request.
-fn request_hash(prepared: &serde_json::Value) -> String {
+pub(crate) fn request_hash(prepared: &serde_json::Value) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, prepared.to_string().as_bytes());
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,0 +1,471 @@
+//! `longhaul.toml`: read, overridden by the environment, checked whole before anything starts.
+
+pub mod env;
+
+use longhaul_registry::shape::{Field, Shape, may};
+use longhaul_registry::{Connector, ConnectorConfig, Document, FileProblem, FileProblems, Problem, Registry, resolve};
+use rust_decimal::Decimal;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Every key with its default and what it does: the reference that docs/CONFIGURATION.md shows.
+pub const DEFAULT: &str = include_str!("default.toml");
+
+/// The file looked for where none is named.
+pub const FILE: &str = "longhaul.toml";
+
+/// Where jobs live.
+#[derive(Clone, Debug, Deserialize)]
+pub struct StoreSection {
+    /// `sqlite:PATH`.
+    pub url: String,
+    /// `strict` or `everysec`.
+    pub durability: String,
+}
+
+/// Where outputs go.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ArtifactsSection {
+    /// `file:PATH`, `s3://…`, `az://…`, `gs://…`.
+    pub url: String,
+    /// Bytes.
+    pub max_bytes: u64,
+}
+
+/// The HTTP API.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ApiSection {
+    /// Address and port.
+    pub listen: SocketAddr,
+    /// How it is reached from outside, or empty.
+    pub public_url: String,
+    /// Bytes.
+    pub max_body_bytes: u64,
+    /// Days.
+    pub retention_days: u32,
+}
+
+/// The worker.
+#[derive(Clone, Debug, Deserialize)]
+pub struct WorkerSection {
+    /// Steps at one time.
+    pub concurrency: usize,
+    /// Seconds.
+    pub lease_s: u64,
+    /// Seconds.
+    pub drain_s: u64,
+    /// A folder, or empty.
+    pub staging: String,
+    /// Address and port, or empty.
+    pub listen: String,
+}
+
+/// Notifications out.
+#[derive(Clone, Debug, Deserialize)]
+pub struct NotifySection {
+    /// `env:NAME`, `file:PATH`, or empty.
+    pub secret: String,
+    /// `host:port` each.
+    pub private_hosts: Vec<String>,
+}
+
+/// Logs.
+#[derive(Clone, Debug, Deserialize)]
+pub struct LogSection {
+    /// `text` or `json`.
+    pub format: String,
+    /// As `RUST_LOG`.
+    pub filter: String,
+}
+
+/// One tenant.
+#[derive(Clone, Debug, Deserialize)]
+pub struct TenantSection {
+    /// Share of fresh starts.
+    #[serde(default = "one")]
+    pub weight: u32,
+    /// Money a month.
+    #[serde(default)]
+    pub budget_usd_per_month: Option<Decimal>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// The whole configuration, resolved.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Config {
+    /// Where jobs live.
+    pub store: StoreSection,
+    /// Where outputs go.
+    pub artifacts: ArtifactsSection,
+    /// The HTTP API.
+    pub api: ApiSection,
+    /// The worker.
+    pub worker: WorkerSection,
+    /// Notifications out.
+    pub notify: NotifySection,
+    /// Logs.
+    pub log: LogSection,
+    /// Installed connectors as written.
+    #[serde(default)]
+    connectors: BTreeMap<String, ConnectorConfig>,
+    /// Tenants.
+    #[serde(default)]
+    pub tenants: BTreeMap<String, TenantSection>,
+    /// The file it came from; `None` where there was none.
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
+}
+
+const CONNECTOR: Shape = Shape::Table(&[
+    may("vendor", Shape::Text),
+    may("credential", Shape::Text),
+    may("base_url", Shape::Text),
+    may("allow_private_network", Shape::Flag),
+    may("private_hosts", Shape::List(&Shape::Text)),
+    may(
+        "limits",
+        Shape::Table(&[
+            may("in_flight", Shape::Count),
+            may("starts_per_minute", Shape::Count),
+            may("requests_per_second", Shape::Count),
+        ]),
+    ),
+    may("settings", Shape::Map(&Shape::Any)),
+    may("price_override", Shape::Map(&Shape::Any)),
+    may(
+        "cadence",
+        Shape::Table(&[
+            may("first_s", Shape::Number),
+            may("factor", Shape::Number),
+            may("ceiling_s", Shape::Number),
+            may("jitter", Shape::Number),
+        ]),
+    ),
+]);
+
+const FIELDS: &[Field] = &[
+    may(
+        "store",
+        Shape::Table(&[may("url", Shape::Text), may("durability", Shape::Word(|| vec!["strict", "everysec"]))]),
+    ),
+    may("artifacts", Shape::Table(&[may("url", Shape::Text), may("max_bytes", Shape::Count)])),
+    may(
+        "api",
+        Shape::Table(&[
+            may("listen", Shape::Text),
+            may("public_url", Shape::Text),
+            may("max_body_bytes", Shape::Count),
+            may("retention_days", Shape::Count),
+        ]),
+    ),
+    may(
+        "worker",
+        Shape::Table(&[
+            may("concurrency", Shape::Count),
+            may("lease_s", Shape::Count),
+            may("drain_s", Shape::Count),
+            may("staging", Shape::Text),
+            may("listen", Shape::Text),
+        ]),
+    ),
+    may("notify", Shape::Table(&[may("secret", Shape::Text), may("private_hosts", Shape::List(&Shape::Text))])),
+    may("log", Shape::Table(&[may("format", Shape::Word(|| vec!["text", "json"])), may("filter", Shape::Text)])),
+    may("connectors", Shape::Map(&CONNECTOR)),
+    may(
+        "tenants",
+        Shape::Map(&Shape::Table(&[may("weight", Shape::Count), may("budget_usd_per_month", Shape::Decimal)])),
+    ),
+];
+
+/// Reads the configuration: the named file, else `longhaul.toml` in the current folder where there is one, else the
+/// defaults alone; then the environment.
+///
+/// # Errors
+/// Everything wrong, each with file, line and key.
+pub fn load(named: Option<&Path>) -> Result<Config, FileProblems> {
+    let file = match named {
+        Some(path) => Some(path.to_owned()),
+        None => Some(PathBuf::from(FILE)).filter(|path| path.exists()),
+    };
+    let text = match &file {
+        Some(path) => std::fs::read_to_string(path).map_err(|error| cannot_read(path, &error))?,
+        None => String::new(),
+    };
+    let shown = file.as_ref().map_or_else(|| "defaults".to_owned(), |path| path.display().to_string());
+    let mut config = parse(&shown, &text, &env::overrides())?;
+    config.file = file;
+    Ok(config)
+}
+
+fn cannot_read(path: &Path, error: &std::io::Error) -> FileProblems {
+    let message =
+        format!("cannot be read ({error}); name another file with --config, or leave it out for the defaults");
+    FileProblems(vec![FileProblem {
+        file: path.display().to_string(),
+        line: 1,
+        problem: Problem::new("", "missing", message),
+    }])
+}
+
+/// Reads a configuration's text with overrides as `LONGHAUL__SECTION__KEY` and value.
+///
+/// # Errors
+/// Everything wrong, each with file, line and key.
+pub fn parse(file: &str, text: &str, overrides: &[(String, String)]) -> Result<Config, FileProblems> {
+    let document = Document::parse(file, text).map_err(FileProblems)?;
+    let problems = document.check(FIELDS);
+    if !problems.is_empty() {
+        return Err(FileProblems(problems));
+    }
+    let mine: toml::Table = document.read().map_err(FileProblems)?;
+    let mut table: toml::Table = toml::from_str(DEFAULT).map_err(|error| broken("default.toml", &error))?;
+    merge(&mut table, mine);
+    for (name, value) in overrides {
+        set(&mut table, name, value)?;
+    }
+    let merged = toml::to_string(&table).map_err(|error| broken(file, &error))?;
+    let again = Document::parse("environment", &merged).map_err(FileProblems)?;
+    let problems = again.check(FIELDS);
+    if !problems.is_empty() {
+        return Err(FileProblems(problems.into_iter().map(of_the_environment).collect()));
+    }
+    let config: Config = match toml::from_str(&merged) {
+        Ok(config) => config,
+        Err(error) => return Err(FileProblems(vec![in_words(&document, file, &error)])),
+    };
+    let problems = document.place(config.check());
+    if problems.is_empty() { Ok(config) } else { Err(FileProblems(problems)) }
+}
+
+fn broken(file: &str, error: &dyn std::fmt::Display) -> FileProblems {
+    let problem = Problem::new("", "not_toml", error.to_string());
+    FileProblems(vec![FileProblem { file: file.to_owned(), line: 1, problem }])
+}
+
+/// After the file itself was checked, what is still wrong came from the environment.
+fn of_the_environment(mut problem: FileProblem) -> FileProblem {
+    let name = format!("LONGHAUL__{}", problem.problem.path.to_uppercase().replace('.', "__"));
+    problem.file = format!("environment variable {name}");
+    problem
+}
+
+/// A value that has the right type and no sense, such as an address without a port.
+fn in_words(document: &Document<'_>, file: &str, error: &toml::de::Error) -> FileProblem {
+    let text = error.to_string();
+    let path = if text.contains("socket address") { "api.listen" } else { "" };
+    let message = format!("{}; give it as in the defaults (longhaul doctor shows them)", error.message());
+    let line = document.line_of(path);
+    FileProblem { file: file.to_owned(), line, problem: Problem::new(path, "wrong_type", message) }
+}
+
+fn merge(base: &mut toml::Table, over: toml::Table) {
+    for (key, value) in over {
+        match (base.get_mut(&key), value) {
+            (Some(toml::Value::Table(base)), toml::Value::Table(over)) if key != "settings" => merge(base, over),
+            (_, value) => {
+                base.insert(key, value);
+            }
+        }
+    }
+}
+
+/// Sets `LONGHAUL__SECTION__KEY`. The value is TOML where it reads as TOML, else text.
+fn set(table: &mut toml::Table, name: &str, value: &str) -> Result<(), FileProblems> {
+    let path: Vec<String> = name.trim_start_matches("LONGHAUL__").split("__").map(str::to_lowercase).collect();
+    let wrong = |message: String| {
+        let problem = Problem::new(path.join("."), "unknown_key", message);
+        FileProblems(vec![FileProblem { file: format!("environment variable {name}"), line: 1, problem }])
+    };
+    let Some((key, sections)) = path.split_last().filter(|(key, sections)| !key.is_empty() && !sections.is_empty())
+    else {
+        return Err(wrong(
+            "names no key; write LONGHAUL__SECTION__KEY, such as LONGHAUL__WORKER__CONCURRENCY".to_owned(),
+        ));
+    };
+    let mut at = table;
+    for section in sections {
+        let entry = at.entry(section.clone()).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        at = match entry {
+            toml::Value::Table(inner) => inner,
+            _ => return Err(wrong(format!("{section} is no section"))),
+        };
+    }
+    let text = || toml::Value::String(value.to_owned());
+    let read = toml::from_str::<toml::Table>(&format!("v = {value}")).ok().and_then(|mut table| table.remove("v"));
+    // A key that is text stays text: LONGHAUL__STORE__URL=true is a strange path, not a switch.
+    let value = match (at.get(key), read) {
+        (Some(toml::Value::String(_)), Some(toml::Value::String(read))) => toml::Value::String(read),
+        (Some(toml::Value::String(_)), _) | (_, None) => text(),
+        (_, Some(read)) => read,
+    };
+    at.insert(key.clone(), value);
+    Ok(())
+}
+
+impl Config {
+    /// What keys and types alone do not tell.
+    fn check(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut wrong = |path: &str, code: &str, message: String| problems.push(Problem::new(path, code, message));
+        if !self.store.url.starts_with("sqlite:") {
+            let message = format!("{:?} is no store this version has; use sqlite:PATH", self.store.url);
+            wrong("store.url", "not_allowed", message);
+        } else if self.store.url.trim_start_matches("sqlite:").is_empty() {
+            wrong("store.url", "missing", "name a file: sqlite:longhaul.db".to_owned());
+        }
+        if !(1..=100_000).contains(&self.worker.concurrency) {
+            wrong("worker.concurrency", "out_of_range", "from 1 to 100000".to_owned());
+        }
+        if !(2..=600).contains(&self.worker.lease_s) {
+            let message = "from 2 to 600 seconds: a lease is renewed three times in its length".to_owned();
+            wrong("worker.lease_s", "out_of_range", message);
+        }
+        if self.artifacts.max_bytes == 0 {
+            wrong("artifacts.max_bytes", "out_of_range", "at least 1".to_owned());
+        }
+        if self.api.max_body_bytes < 1024 {
+            wrong("api.max_body_bytes", "out_of_range", "at least 1024".to_owned());
+        }
+        if self.api.retention_days == 0 {
+            wrong("api.retention_days", "out_of_range", "at least 1 day".to_owned());
+        }
+        let url = &self.api.public_url;
+        if !url.is_empty() && !url.starts_with("https://") && !url.starts_with("http://") {
+            wrong("api.public_url", "not_allowed", "an https:// address, or empty".to_owned());
+        }
+        if !self.worker.listen.is_empty() && self.worker.listen.parse::<SocketAddr>().is_err() {
+            wrong("worker.listen", "wrong_type", "an address and port such as 127.0.0.1:7072, or empty".to_owned());
+        }
+        let secret = &self.notify.secret;
+        if !secret.is_empty() && !secret.starts_with("env:") && !secret.starts_with("file:") {
+            let message = "say where the secret is, never the secret: env:NAME or file:PATH".to_owned();
+            wrong("notify.secret", "not_allowed", message);
+        }
+        problems
+    }
+
+    /// Resolves every connector.
+    ///
+    /// # Errors
+    /// Everything wrong with every one of them, with its line.
+    pub fn resolve(&self, registry: &Registry) -> Result<BTreeMap<String, Arc<Connector>>, FileProblems> {
+        let (mut connectors, mut problems) = (BTreeMap::new(), Vec::new());
+        for (name, section) in &self.connectors {
+            match resolve(name, section, registry) {
+                Ok(connector) => {
+                    connectors.insert(name.clone(), Arc::new(connector));
+                }
+                Err(found) => problems.extend(found),
+            }
+        }
+        if problems.is_empty() {
+            return Ok(connectors);
+        }
+        let text = self.file.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+        let shown = self.file.as_ref().map_or_else(|| FILE.to_owned(), |path| path.display().to_string());
+        let document = Document::parse(shown, &text).map_err(FileProblems)?;
+        Err(FileProblems(document.place(problems)))
+    }
+
+    /// The folder for files under way.
+    #[must_use]
+    pub fn staging(&self) -> PathBuf {
+        if !self.worker.staging.is_empty() {
+            return PathBuf::from(&self.worker.staging);
+        }
+        match self.artifacts.url.strip_prefix("file:") {
+            Some(path) => {
+                let path = path.trim_start_matches("//").trim_end_matches('/');
+                PathBuf::from(format!("{path}.staging"))
+            }
+            None => PathBuf::from("./artifacts.staging"),
+        }
+    }
+
+    /// The embedded store's file.
+    #[must_use]
+    pub fn sqlite_path(&self) -> PathBuf {
+        PathBuf::from(self.store.url.trim_start_matches("sqlite:"))
+    }
+
+    /// The API's default address, for the command line's own calls.
+    #[must_use]
+    pub fn api_url(&self) -> String {
+        let listen = self.api.listen;
+        let host = if listen.ip().is_unspecified() { "127.0.0.1".to_owned() } else { listen.ip().to_string() };
+        let host = if listen.is_ipv6() && !listen.ip().is_unspecified() { format!("[{host}]") } else { host };
+        format!("http://{host}:{}", listen.port())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(text: &str, overrides: &[(&str, &str)]) -> Vec<String> {
+        let overrides: Vec<_> =
+            overrides.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let problems = parse("longhaul.toml", text, &overrides).err().map(|problems| problems.0).unwrap_or_default();
+        problems.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_interface() {
+        let config = parse("none", "", &[]).unwrap();
+        assert_eq!(config.store.url, "sqlite:longhaul.db");
+        assert_eq!(config.api.listen.to_string(), "127.0.0.1:7070");
+        assert_eq!((config.worker.concurrency, config.worker.lease_s), (256, 15));
+        assert_eq!((config.artifacts.max_bytes, config.api.max_body_bytes), (4 << 30, 64 << 20));
+        assert_eq!(config.sqlite_path(), PathBuf::from("longhaul.db"));
+    }
+
+    #[test]
+    fn a_file_and_the_environment_override_what_they_name() {
+        let overrides = [
+            ("LONGHAUL__WORKER__LEASE_S".to_owned(), "9".to_owned()),
+            ("LONGHAUL__STORE__URL".to_owned(), "sqlite:other.db".to_owned()),
+            ("LONGHAUL__NOTIFY__PRIVATE_HOSTS".to_owned(), "[\"127.0.0.1:9\"]".to_owned()),
+            ("LONGHAUL__CONNECTORS__FLUX__CREDENTIAL".to_owned(), "env:B".to_owned()),
+        ];
+        let text = "[worker]\nconcurrency = 3\n[connectors.flux]\nvendor = \"flux\"\ncredential = \"env:A\"\n";
+        let config = parse("f", text, &overrides).unwrap();
+        assert_eq!((config.worker.concurrency, config.worker.lease_s), (3, 9));
+        assert_eq!((config.store.url.as_str(), config.notify.private_hosts.len()), ("sqlite:other.db", 1));
+        assert_eq!(config.connectors["flux"].credential.as_deref(), Some("env:B"));
+    }
+
+    #[test]
+    fn every_mistake_names_file_line_and_the_nearest_key() {
+        let found = problems("[worker]\nconcurency = 3\nlease_s = \"x\"\n[strore]\n", &[]);
+        assert_eq!(found.len(), 3, "{found:#?}");
+        assert!(found[0].starts_with("longhaul.toml:2: worker.concurency: ") && found[0].contains("concurrency"));
+        assert!(found[1].starts_with("longhaul.toml:3: worker.lease_s: "), "{}", found[1]);
+        assert!(found[2].contains("`store`"), "{}", found[2]);
+        let found = problems("[api]\nlisten = \"7070\"\n", &[]);
+        assert!(found[0].starts_with("longhaul.toml:2: api.listen: "), "{found:?}");
+        let found = problems("[worker]\nlease_s = 1\n[store]\nurl = \"redis://x\"\n", &[]);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(problems("a = [\n", &[])[0].contains("no TOML"));
+    }
+
+    #[test]
+    fn a_wrong_variable_is_named_as_the_variable() {
+        let found = problems("", &[("LONGHAUL__WORKER__CONCURRENCY", "many")]);
+        assert!(found[0].contains("LONGHAUL__WORKER__CONCURRENCY"), "{found:?}");
+        let found = problems("", &[("LONGHAUL__WORKER__CONCURENCY", "4")]);
+        assert!(found[0].contains("LONGHAUL__WORKER__CONCURENCY") && found[0].contains("concurrency"), "{found:?}");
+        assert!(problems("", &[("LONGHAUL__WORKER", "4")])[0].contains("names no key"));
+    }
+
+    #[test]
+    fn a_secret_in_the_wrong_place_is_refused_without_repeating_it() {
+        let found = problems("[notify]\nsecret = \"whsec_CANARY\"\n", &[]);
+        assert!(found[0].starts_with("longhaul.toml:2: ") && !found[0].contains("CANARY"), "{found:?}");
+    }
+}

@@ -1,0 +1,237 @@
+//! Builds the product out of its parts: what `serve` and `demo` run.
+
+use crate::config::{Config, env};
+use anyhow::Context;
+use longhaul_registry::{Connector, Registry};
+use longhaul_scheduler::{Api, ApiOptions, ApiParts, services};
+use longhaul_store::clock::{Clock, SystemClock};
+use longhaul_store::storage::ArtifactStorage;
+use longhaul_store::{SqliteOptions, SqliteStore, Store};
+use longhaul_vendors::JobVendor;
+use longhaul_worker::collect::Collector;
+use longhaul_worker::credentials::Credentials;
+use longhaul_worker::errands::Errands;
+use longhaul_worker::guard::{Guard, GuardConfig};
+use longhaul_worker::metrics::Metrics;
+use longhaul_worker::transport::FolderStaging;
+use longhaul_worker::wire::{Counting, LiveWire, StoredInputs};
+use longhaul_worker::{Worker, WorkerParts};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+/// Everything that both roles share.
+pub struct Product {
+    /// What exists.
+    pub registry: Arc<Registry>,
+    /// Installed connectors.
+    pub connectors: Arc<BTreeMap<String, Arc<Connector>>>,
+    /// Vendor modules.
+    pub vendors: Vec<Arc<dyn JobVendor>>,
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// Where artifacts go.
+    pub storage: ArtifactStorage,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    config: Config,
+}
+
+/// Reads the registry; a fault in it is a fault of the build.
+///
+/// # Errors
+/// Everything wrong with it.
+pub fn registry() -> anyhow::Result<Arc<Registry>> {
+    Ok(Arc::new(Registry::builtin().context("the built-in registry is damaged")?))
+}
+
+impl Product {
+    /// Opens the store and the artifact storage that a configuration names.
+    ///
+    /// # Errors
+    /// Whatever stands in the way, with the next thing to try.
+    pub async fn open(config: Config) -> anyhow::Result<Self> {
+        let registry = registry()?;
+        let connectors = Arc::new(config.resolve(&registry)?);
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let path = config.sqlite_path();
+        let opening = {
+            let clock = clock.clone();
+            tokio::task::spawn_blocking(move || SqliteStore::open(path, SqliteOptions::default(), clock))
+        };
+        let store: Arc<dyn Store> = Arc::new(opening.await??);
+        let storage = ArtifactStorage::open(&config.artifacts.url, env::lookup)?;
+        let vendors = longhaul_vendors::catalog();
+        let limits = connectors
+            .values()
+            .filter_map(|connector| connector.limits.in_flight.map(|in_flight| (connector.name.clone(), in_flight)));
+        store.set_limits(limits.collect()).await?;
+        for (name, tenant) in &config.tenants {
+            if tenant.budget_usd_per_month.is_some() {
+                warn!(tenant = %name, "budget_usd_per_month is read but not enforced by this version; use limits.max_cost_usd");
+            }
+        }
+        Ok(Self { registry, connectors, vendors, store, storage, clock, config })
+    }
+
+    fn worker(&self, metrics: Arc<Metrics>) -> anyhow::Result<Worker> {
+        let config = &self.config;
+        let observer = Arc::new(Counting(metrics.clone()));
+        let guard = Arc::new(Guard::new(GuardConfig { observer, ..GuardConfig::default() }, self.clock.clone())?);
+        if guard.trusted_roots() == 0 {
+            warn!("no trusted roots on this machine: no https call can work; install ca-certificates");
+        }
+        let credentials = Credentials::new(Arc::new(env::lookup));
+        let folder = config.staging();
+        std::fs::create_dir_all(&folder).with_context(|| {
+            format!("the staging folder {} cannot be used; name another in [worker] staging", folder.display())
+        })?;
+        let staging = Arc::new(FolderStaging { folder: folder.clone() });
+        let inputs = StoredInputs {
+            store: self.store.clone(),
+            storage: self.storage.clone(),
+            max_bytes: config.api.max_body_bytes,
+        };
+        let wire = Arc::new(LiveWire {
+            guard: guard.clone(),
+            credentials: credentials.clone(),
+            staging,
+            max_bytes: config.artifacts.max_bytes,
+            inputs: Arc::new(inputs),
+            clock: self.clock.clone(),
+        });
+        let hosts = &config.notify.private_hosts;
+        let errands =
+            Errands::new(guard, hosts, credentials, config.notify.secret.clone(), wire.clone(), &self.vendors)?;
+        let collector = Collector {
+            staging: folder,
+            storage: self.storage.clone(),
+            store: self.store.clone(),
+            probe: std::env::current_exe().context("this program's own file cannot be found")?,
+        };
+        Ok(Worker::new(WorkerParts {
+            store: self.store.clone(),
+            connectors: self.connectors.clone(),
+            vendors: self.vendors.clone(),
+            wire,
+            collect: Arc::new(collector),
+            chores: Arc::new(errands),
+            clock: self.clock.clone(),
+            metrics,
+            concurrency: config.worker.concurrency,
+            lease: Duration::from_secs(config.worker.lease_s),
+            drain: Duration::from_secs(config.worker.drain_s),
+            chores_every: Duration::from_millis(500),
+        }))
+    }
+
+    fn api(&self, listen: SocketAddr, metrics: &Metrics) -> Arc<Api> {
+        let config = &self.config;
+        Api::new(ApiParts {
+            store: self.store.clone(),
+            registry: self.registry.clone(),
+            vendors: self.vendors.iter().map(|vendor| (vendor.name().to_owned(), vendor.clone())).collect(),
+            connectors: self.connectors.clone(),
+            storage: self.storage.clone(),
+            clock: self.clock.clone(),
+            options: ApiOptions {
+                max_body_bytes: config.api.max_body_bytes,
+                max_artifact_bytes: config.artifacts.max_bytes,
+                public_url: config.api.public_url.clone(),
+                retention_days: config.api.retention_days,
+                require_token: !listen.ip().is_loopback(),
+                notify_private_hosts: config.notify.private_hosts.clone(),
+                staging: config.staging(),
+                heartbeat: Duration::from_secs(15),
+            },
+            metrics_sources: vec![metrics.registry()],
+        })
+    }
+
+    /// Runs API, maintenance and worker until told to stop, then drains all three.
+    ///
+    /// # Errors
+    /// Where one of them cannot be set up, or the listener fails.
+    pub async fn run(self, listener: TcpListener, stop: CancellationToken) -> anyhow::Result<()> {
+        let listen = listener.local_addr()?;
+        let metrics = Arc::new(Metrics::default());
+        let worker = self.worker(metrics.clone())?;
+        let api = self.api(listen, &metrics);
+        let running = services::start_all(&api);
+        let working = tokio::spawn(worker.run(stop.clone()));
+        info!(listen = %listen, connectors = self.connectors.len(), "longhaul is ready on http://{listen}");
+        let served = longhaul_scheduler::serve(api, listener, stop.clone()).await;
+        if let Err(error) = &served {
+            error!(error = %error, "the API's listener failed; stopping");
+            stop.cancel();
+        }
+        if let Err(error) = working.await {
+            error!(error = %error, "the worker ended badly");
+        }
+        for service in running {
+            service.stop().await;
+        }
+        self.store.close().await;
+        Ok(served?)
+    }
+}
+
+/// Binds where the API listens.
+///
+/// # Errors
+/// Where the address is taken or not ours.
+pub async fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(listen)
+        .await
+        .with_context(|| format!("{listen} cannot be listened on; name another in [api] listen or with --listen"))
+}
+
+/// Refuses to listen beyond loopback without any token: everybody could spend money there.
+///
+/// # Errors
+/// Where there is none.
+pub async fn want_token(store: &dyn Store, listen: SocketAddr) -> anyhow::Result<()> {
+    if listen.ip().is_loopback() || store.tokens().await?.iter().any(|token| token.revoked_ms.is_none()) {
+        return Ok(());
+    }
+    anyhow::bail!(
+        "{listen} is not loopback and there is no API token: anybody there could spend money; \
+         make one first (longhaul tokens create --role admin), or listen on 127.0.0.1"
+    )
+}
+
+/// A token that is cancelled by SIGTERM and SIGINT; a second signal ends the process at once.
+///
+/// # Errors
+/// Where signals cannot be listened for.
+pub fn on_signals() -> anyhow::Result<CancellationToken> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let stop = CancellationToken::new();
+    let told = stop.clone();
+    tokio::spawn(async move {
+        for nth in 0..2 {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = int.recv() => {}
+            }
+            if nth == 0 {
+                info!("stopping: steps under way get their time, leases are handed back; a second signal ends at once");
+                told.cancel();
+            }
+        }
+        std::process::exit(130);
+    });
+    Ok(stop)
+}
+
+/// A path for people.
+#[must_use]
+pub fn shown(path: &std::path::Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}

@@ -1,0 +1,5 @@
+//! The long-running commands.
+
+pub mod demo;
+pub mod sandbox;
+pub mod serve;

@@ -1,0 +1,6 @@
+//! Tests of the whole product: the real binary against the stand-ins.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod first;

@@ -1,0 +1,409 @@
+//! What the whole-product tests stand on: the stand-ins in this process, and the real binary beside it.
+//!
+//! Nothing here sleeps for a fixed time to let something happen: it waits for a condition, looked at again and again,
+//! within a bound.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use longhaul_sandbox::{Books, Options, Sandbox};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Once};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+
+/// The binary under test.
+pub const LONGHAUL: &str = env!("CARGO_BIN_EXE_longhaul");
+/// A key that the stand-ins take; it must turn up in nothing that Longhaul writes.
+pub const KEY: &str = "sandbox-CANARY-51f0c2";
+/// How long anything may take before a test calls it stuck.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An HTTP client of the tests' own.
+pub fn http() -> reqwest::Client {
+    static PROVIDER: Once = Once::new();
+    PROVIDER.call_once(|| {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    });
+    #[expect(clippy::disallowed_methods, reason = "tests call loopback")]
+    let builder = reqwest::Client::builder();
+    builder.no_proxy().timeout(Duration::from_secs(90)).build().expect("a client")
+}
+
+/// Waits until a condition gives a value; panics with `what` after `PATIENCE`.
+pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+    #[expect(clippy::disallowed_methods, reason = "a bound on waiting")]
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+}
+
+/// The stand-ins, in this process, with their books.
+pub struct Vendors {
+    /// `127.0.0.1:PORT`.
+    pub at: String,
+    /// The same stand-ins on a second port: the host that files are on.
+    pub cdn: String,
+    /// A third port: a stranger.
+    pub other: String,
+    /// The books.
+    pub books: Books,
+    sandbox: Sandbox,
+    http: reqwest::Client,
+}
+
+impl Vendors {
+    /// Starts them; an ordinary job takes `pace`.
+    pub async fn start(pace: Duration) -> Self {
+        let bind = async || TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let (main, cdn, other) = (bind().await, bind().await, bind().await);
+        let place = |listener: &TcpListener| listener.local_addr().expect("an address").to_string();
+        let (at, cdn_at, other_at) = (place(&main), place(&cdn), place(&other));
+        #[expect(clippy::disallowed_methods, reason = "the vendors' wall clock")]
+        let clock = || {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            i64::try_from(since.as_millis()).unwrap_or(0)
+        };
+        let mut options = Options::new(format!("http://{at}"), Arc::new(clock));
+        options.files_url = Some(format!("http://{cdn_at}"));
+        options.other_url = Some(format!("http://{other_at}"));
+        options.pace = pace;
+        let sandbox = Sandbox::new(options);
+        for listener in [main, cdn, other] {
+            let sandbox = sandbox.clone();
+            tokio::spawn(async move { sandbox.serve(listener, std::future::pending()).await });
+        }
+        Self { at, cdn: cdn_at, other: other_at, books: sandbox.books(), sandbox, http: http() }
+    }
+
+    /// The vendors that have a stand-in.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.sandbox.vendors()
+    }
+
+    /// `PUT /_control/…`.
+    pub async fn control(&self, path: &str, body: Value) {
+        let answer = self.http.put(format!("http://{}/_control/{path}", self.at)).body(body.to_string());
+        let answer = answer.header("content-type", "application/json").send().await.expect("the stand-ins answer");
+        let status = answer.status();
+        assert!(status.is_success(), "{path} {body}: {status} {}", answer.text().await.unwrap_or_default());
+    }
+
+    /// Injects a fault: `{vendor, route, fault, count, …}`.
+    pub async fn fault(&self, fault: Value) {
+        self.control("faults", fault).await;
+    }
+
+    /// Scripts exact answers: `{vendor, wire: [...]}`.
+    pub async fn script(&self, script: Value) {
+        self.control("script", script).await;
+    }
+
+    /// Paid starts of one vendor, as the books have them.
+    pub fn starts(&self, vendor: &str) -> usize {
+        self.books.starts(Some(vendor)).len()
+    }
+
+    /// Requests that carried a key to a host that must never see one.
+    pub fn leaks(&self) -> usize {
+        self.books.requests(None).iter().filter(|request| request.leak).count()
+    }
+}
+
+/// How a server is set up.
+pub struct Setup {
+    folder: Arc<TempDir>,
+    text: String,
+    env: Vec<(String, String)>,
+}
+
+impl Setup {
+    /// An own folder with a database and artifacts, a key file, and no connector.
+    pub fn new() -> Self {
+        let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+        std::fs::write(folder.path().join("key"), format!("{KEY}\n")).expect("a key file");
+        let at = folder.path().display();
+        let text = format!(
+            "[store]\nurl = \"sqlite:{at}/longhaul.db\"\n[artifacts]\nurl = \"file:{at}/artifacts\"\n[worker]\nlease_s = 3\n\
+             drain_s = 2\n"
+        );
+        Self { folder, text, env: Vec::new() }
+    }
+
+    /// The folder that everything is in.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// One more piece of configuration.
+    pub fn with(mut self, toml: &str) -> Self {
+        self.text.push_str(toml);
+        self.text.push('\n');
+        self
+    }
+
+    /// One more variable in the server's environment.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// A connector named like its vendor, to its stand-in, polled quickly. `more` is further TOML of its section.
+    pub fn connector(self, vendors: &Vendors, vendor: &str, more: &str) -> Self {
+        let settings = match vendor {
+            "claude_managed_agents" if !more.contains("settings") => {
+                "settings = { agent_id = \"agent_sandbox\", environment_id = \"env_sandbox\" }"
+            }
+            _ => "",
+        };
+        let key = self.folder().join("key").display().to_string();
+        let (at, cdn) = (&vendors.at, &vendors.cdn);
+        let cadence = if more.contains("cadence") {
+            ""
+        } else {
+            "cadence = { first_s = 0.1, factor = 1.2, ceiling_s = 0.5, jitter = 0.1 }"
+        };
+        self.with(&format!(
+            "[connectors.{vendor}]\nvendor = \"{vendor}\"\ncredential = \"file:{key}\"\nbase_url = \"http://{at}/{vendor}\"\n\
+             allow_private_network = true\nprivate_hosts = [\"{cdn}\"]\n{cadence}\n{settings}\n{more}"
+        ))
+    }
+
+    /// Every vendor that has a stand-in.
+    pub fn all_connectors(mut self, vendors: &Vendors) -> Self {
+        for vendor in vendors.names() {
+            self = self.connector(vendors, vendor, "");
+        }
+        self
+    }
+
+    /// Starts the server and waits until it is ready.
+    pub async fn serve(&self) -> Server {
+        Server::start(self).await
+    }
+
+    /// Runs the command line in this set-up: exit code, stdout, stderr.
+    pub async fn run(&self, args: &[&str]) -> (i32, String, String) {
+        let output = self.command(args).output().await.expect("the binary runs");
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+    }
+
+    /// The configuration file as it is written for the next command.
+    pub fn config(&self) -> PathBuf {
+        let path = self.folder().join("longhaul.toml");
+        std::fs::write(&path, &self.text).expect("a configuration");
+        path
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(LONGHAUL);
+        command.args(args).arg("--config").arg(self.config()).current_dir(self.folder());
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.folder()).env("RUST_LOG", "info");
+        command.envs(self.env.iter().cloned()).kill_on_drop(true).stdin(Stdio::null());
+        command
+    }
+}
+
+/// A running `longhaul serve`.
+pub struct Server {
+    /// `http://127.0.0.1:PORT`.
+    pub url: String,
+    /// Its log, stderr of every life.
+    pub log: PathBuf,
+    child: Child,
+    http: reqwest::Client,
+    token: Option<String>,
+    _folder: Arc<TempDir>,
+}
+
+impl Server {
+    async fn start(setup: &Setup) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address").port();
+        let log = setup.folder().join("serve.log");
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("a log");
+        let child = setup
+            .command(&["serve", "--listen", &format!("127.0.0.1:{port}")])
+            .stdout(Stdio::null())
+            .stderr(file)
+            .spawn()
+            .expect("the binary starts");
+        let url = format!("http://127.0.0.1:{port}");
+        let mut server =
+            Self { url, log, child, http: http(), token: None, _folder: setup.folder.clone() };
+        server.ready().await;
+        server
+    }
+
+    async fn ready(&mut self) {
+        let url = format!("{}/readyz", self.url);
+        let (http, log) = (self.http.clone(), self.log.clone());
+        let child = &mut self.child;
+        #[expect(clippy::disallowed_methods, reason = "a bound on waiting")]
+        let began = Instant::now();
+        loop {
+            if http.get(&url).send().await.is_ok_and(|answer| answer.status().is_success()) {
+                return;
+            }
+            let ended = child.try_wait().expect("a child");
+            let told = || std::fs::read_to_string(&log).unwrap_or_default();
+            assert!(ended.is_none(), "serve ended with {ended:?}:\n{}", told());
+            assert!(began.elapsed() < PATIENCE, "serve is not ready:\n{}", told());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Calls with this token from now on.
+    pub fn with_token(mut self, token: &str) -> Self {
+        self.token = Some(token.to_owned());
+        self
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id().unwrap_or_default()
+    }
+
+    /// `kill -9`.
+    pub async fn kill(&mut self) {
+        self.child.start_kill().expect("kill");
+        self.child.wait().await.expect("it ends");
+    }
+
+    /// SIGTERM; the exit code.
+    pub async fn stop(&mut self) -> Option<i32> {
+        let status = std::process::Command::new("kill").arg(self.pid().to_string()).status().expect("kill");
+        assert!(status.success());
+        self.child.wait().await.expect("it ends").code()
+    }
+
+    /// Any call: status and JSON (null where the answer is none).
+    pub async fn call(&self, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
+        let mut request = self.http.request(method, format!("{}{path}", self.url));
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body.to_string());
+        }
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        let answer = request.send().await.expect("the server answers");
+        let status = answer.status().as_u16();
+        (status, serde_json::from_str(&answer.text().await.expect("a body")).unwrap_or_default())
+    }
+
+    /// A `GET` that must be 200.
+    pub async fn get(&self, path: &str) -> Value {
+        let (status, body) = self.call(Method::GET, path, None).await;
+        assert_eq!(status, 200, "{path}: {body}");
+        body
+    }
+
+    /// A `POST`: status and JSON.
+    pub async fn post(&self, path: &str, body: Value) -> (u16, Value) {
+        self.call(Method::POST, path, Some(body)).await
+    }
+
+    /// Submits a job that must be taken; its id.
+    pub async fn submit(&self, job: Value) -> String {
+        let (status, body) = self.post("/v1/jobs", job).await;
+        assert_eq!(status, 201, "{body}");
+        body["id"].as_str().expect("an id").to_owned()
+    }
+
+    /// The job.
+    pub async fn job(&self, id: &str) -> Value {
+        self.get(&format!("/v1/jobs/{id}")).await
+    }
+
+    /// The job's whole history.
+    pub async fn events(&self, id: &str) -> Vec<Value> {
+        let mut after = 0;
+        let mut all = Vec::new();
+        loop {
+            let page = self.get(&format!("/v1/jobs/{id}/events?after={after}&limit=500")).await;
+            let events = page["events"].as_array().cloned().unwrap_or_default();
+            let Some(last) = events.last() else { return all };
+            after = last["seq"].as_u64().expect("a number");
+            all.extend(events);
+        }
+    }
+
+    /// Waits until the job is in one of these states; panics with the job where it rests in another.
+    pub async fn job_in(&self, id: &str, states: &[&str]) -> Value {
+        let rests = ["succeeded", "failed", "cancelled", "limit_exceeded", "parked"];
+        until(&format!("{id} in {states:?}"), async || {
+            let job = self.job(id).await;
+            let state = job["state"].as_str().unwrap_or_default();
+            if states.contains(&state) {
+                return Some(job);
+            }
+            assert!(!rests.contains(&state) || !job["step"].is_null(), "{id} rests in {state}, not {states:?}: {job:#}");
+            None
+        })
+        .await
+    }
+
+    /// Waits until the job rests: ended, or parked.
+    pub async fn job_at_rest(&self, id: &str) -> Value {
+        self.job_in(id, &["succeeded", "failed", "cancelled", "limit_exceeded", "parked"]).await
+    }
+
+    /// An artifact's bytes.
+    pub async fn bytes(&self, artifact: &Value) -> Vec<u8> {
+        let path = artifact["content"].as_str().expect("content");
+        let mut request = self.http.get(format!("{}{path}", self.url));
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        request.send().await.expect("the server answers").bytes().await.expect("bytes").to_vec()
+    }
+
+    /// One metric's value, summed over the series that carry all of these label pairs (as `name="value"`).
+    pub async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let text = self.http.get(format!("{}/metrics", self.url)).send().await.expect("metrics").text().await.expect("text");
+        let series = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
+        let chosen = series.filter(|line| labels.iter().all(|label| line.contains(label)));
+        chosen.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+
+    /// Its log so far.
+    pub fn log_text(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+/// A job for a vendor that its stand-in makes in one pace; `words` go into what is asked, for `sandbox:<scenario>`.
+pub fn hello(vendor: &str, words: &str) -> Value {
+    match vendor {
+        "flux" => json!({
+            "connector": "flux", "task": "image", "instructions": format!("a grey pebble on slate {words}"),
+            "media": {"width": 512, "height": 512, "format": "png"},
+        }),
+        "runway" => json!({
+            "connector": "runway", "task": "video", "instructions": format!("a kite over dunes {words}"),
+            "media": {"aspect": "16:9", "duration_ms": 5000},
+        }),
+        "elevenlabs" => json!({
+            "connector": "elevenlabs", "task": "speech",
+            "inputs": [{"role": "script", "text": format!("Good morning. {words}")}],
+            "media": {"voice": "voiceA", "format": "mp3"},
+        }),
+        "claude_managed_agents" => json!({
+            "connector": "claude_managed_agents", "task": "agent.code",
+            "instructions": format!("Make the retry test deterministic. {words}"),
+        }),
+        "a2a" => json!({
+            "connector": "a2a", "task": "agent.research", "instructions": format!("How are tides predicted? {words}"),
+        }),
+        other => panic!("no hello job for {other}"),
+    }
+}

@@ -1,0 +1,19 @@
+//! The stand-ins, one module a vendor.
+
+mod elevenlabs;
+mod fields;
+mod flux;
+mod runway;
+
+use std::sync::Arc;
+
+use crate::standin::{Desk, StandIn};
+
+/// Every stand-in there is.
+pub(crate) fn all(desk: &Desk) -> Vec<Arc<dyn StandIn>> {
+    vec![
+        Arc::new(elevenlabs::ElevenLabs::new(desk.clone())),
+        Arc::new(flux::Flux::new(desk.clone())),
+        Arc::new(runway::Runway::new(desk.clone())),
+    ]
+}

@@ -1,0 +1,7 @@
+//! The sandbox over real sockets: each vendor by its wire page, then faults, scripts and books.
+
+mod elevenlabs;
+mod flux;
+mod gate;
+mod runway;
+mod support;

@@ -1,0 +1,257 @@
+//! A whole worker over the real store, with a vendor that lives in memory.
+
+use super::*;
+use crate::chores::{ChoreHands, Delivery};
+use crate::transport::Downloaded;
+use crate::{Worker, WorkerParts};
+use async_trait::async_trait;
+use longhaul_registry::{
+    CancelAnswer, Collected, ConnectorConfig, Finding, JobRequest, LostStart, Outputs, PollAnswer, Problem, Registry,
+    Report, StartAnswer, resolve,
+};
+use longhaul_store::clock::SystemClock;
+use longhaul_store::{Artifact, JobState, RawExchange, Signal, SqliteOptions, SqliteStore, Submission, Submitted};
+use longhaul_vendors::{BoxFuture, Call, Context, InputData, JobView, Prepared, Reply, Transport};
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+/// A vendor that keeps books: how often each attempt was bought, how often each job was polled.
+#[derive(Default)]
+struct Acme {
+    bought: Mutex<HashMap<String, u32>>,
+    polls: Mutex<HashMap<String, u32>>,
+    polls_wanted: u32,
+    crash_on: Option<Step>,
+}
+
+#[async_trait]
+impl JobVendor for Acme {
+    fn name(&self) -> &'static str {
+        "flux"
+    }
+
+    fn prepare(&self, _: &JobRequest, _: &Connector) -> Result<Prepared, Vec<Problem>> {
+        Err(Vec::new())
+    }
+
+    fn classify(&self, _: &Reply, _: bool) -> Failure {
+        Failure::new(FailureKind::Internal, Retry::Never, "not used")
+    }
+
+    async fn start(&self, _: &Context<'_>, job: &JobView<'_>) -> Result<StartAnswer, Failure> {
+        assert!(self.crash_on != Some(Step::Start), "scripted crash");
+        *self.bought.lock().unwrap().entry(job.idempotency_key.to_owned()).or_insert(0) += 1;
+        Ok(StartAnswer::Started { vendor_job_id: job.idempotency_key.to_owned(), report: Report::default() })
+    }
+
+    async fn find(&self, _: &Context<'_>, _: &JobView<'_>) -> Result<Finding, Failure> {
+        Ok(Finding::Unsupported)
+    }
+
+    async fn poll(&self, _: &Context<'_>, job: &JobView<'_>) -> Result<PollAnswer, Failure> {
+        let id = job.vendor_job_id.unwrap_or_default().to_owned();
+        let mut polls = self.polls.lock().unwrap();
+        let polls = polls.entry(id).or_insert(0);
+        *polls += 1;
+        Ok(if *polls <= self.polls_wanted {
+            PollAnswer::Running(Report::default())
+        } else {
+            PollAnswer::Done { outputs: None, report: Report::default() }
+        })
+    }
+
+    async fn cancel(&self, _: &Context<'_>, _: &JobView<'_>) -> Result<CancelAnswer, Failure> {
+        Ok(CancelAnswer::Confirmed(Report::default()))
+    }
+
+    async fn outputs(&self, _: &Context<'_>, _: &JobView<'_>) -> Result<Outputs, Failure> {
+        Ok(Outputs { drafts: Vec::new(), report: Report::default() })
+    }
+}
+
+struct NoWire;
+struct NoSession;
+
+impl Transport for NoSession {
+    fn call<'a>(&'a self, _: Call) -> BoxFuture<'a, Result<Reply, Failure>> {
+        unreachable!("this vendor lives in memory")
+    }
+    fn input<'a>(&'a self, _: usize) -> BoxFuture<'a, Result<InputData, Failure>> {
+        unreachable!("this vendor lives in memory")
+    }
+}
+
+#[async_trait]
+impl Session for NoSession {
+    fn take_exchanges(&self) -> Vec<RawExchange> {
+        Vec::new()
+    }
+    fn as_transport(&self) -> &dyn Transport {
+        self
+    }
+    async fn download(&self, _: &str, _: bool) -> Result<Downloaded, Failure> {
+        unreachable!("this vendor lives in memory")
+    }
+}
+
+impl Wire for NoWire {
+    fn open(
+        &self,
+        _: &Arc<Connector>,
+        _: &Job,
+        _: &Arc<JobBody>,
+        _: Step,
+        _: &'static str,
+        _: Duration,
+    ) -> Result<Arc<dyn Session>, Failure> {
+        Ok(Arc::new(NoSession))
+    }
+}
+
+#[async_trait]
+impl Collect for NoWire {
+    async fn collect(&self, _: Arc<dyn Session>, what: Collecting<'_>) -> Result<Collected<Artifact>, Failure> {
+        Ok(Collected { artifacts: Vec::new(), failure: None, report: what.report })
+    }
+}
+
+#[async_trait]
+impl ChoreHands for NoWire {
+    async fn deliver(&self, _: &Delivery) -> Result<(), Failure> {
+        Ok(())
+    }
+    async fn check(&self, _: &Arc<Connector>) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+struct Bench {
+    store: Arc<SqliteStore>,
+    connectors: Arc<BTreeMap<String, Arc<Connector>>>,
+    vendor: Arc<Acme>,
+    stop: CancellationToken,
+    _folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(vendor: Acme) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(SystemClock::default());
+        let store = SqliteStore::open(folder.path().join("t.db"), SqliteOptions::default(), clock).unwrap();
+        let mut config = ConnectorConfig { vendor: "flux".to_owned(), ..ConnectorConfig::default() };
+        config.credential = Some("env:NONE".to_owned());
+        (config.cadence.first_s, config.cadence.ceiling_s, config.cadence.jitter) = (Some(0.01), Some(0.01), Some(0.0));
+        let mut connector = resolve("acme", &config, &Registry::builtin().unwrap()).unwrap();
+        let mut file = (*connector.vendor).clone();
+        (file.lost_start, file.cancels) = (LostStart::None, true);
+        connector.vendor = Arc::new(file);
+        let connectors = Arc::new(BTreeMap::from([("acme".to_owned(), Arc::new(connector))]));
+        let stop = CancellationToken::new();
+        Self { store: Arc::new(store), connectors, vendor: Arc::new(vendor), stop, _folder: folder }
+    }
+
+    fn worker(&self, concurrency: usize) -> Worker {
+        Worker::new(WorkerParts {
+            store: self.store.clone(),
+            connectors: self.connectors.clone(),
+            vendors: vec![self.vendor.clone()],
+            wire: Arc::new(NoWire),
+            collect: Arc::new(NoWire),
+            chores: Arc::new(NoWire),
+            clock: Arc::new(SystemClock::default()),
+            metrics: Arc::default(),
+            concurrency,
+            lease: Duration::from_secs(5),
+            drain: Duration::from_secs(5),
+            chores_every: Duration::from_millis(20),
+        })
+    }
+
+    async fn submit(&self, jobs: usize) -> Vec<String> {
+        let request = json!({"connector": "acme", "task": "image", "instructions": "a kite"});
+        let request: JobRequest = serde_json::from_value(request).unwrap();
+        let submissions = (0..jobs).map(|nth| {
+            let id = format!("job_{nth:05}");
+            let job = Job::queued(id, "default".to_owned(), "flux".to_owned(), &request);
+            let body = JobBody { request: request.clone(), prepared: json!({}), model: None, start_silence: None };
+            let (idempotency, output_path) = (None, None);
+            Submission { job, body, idempotency, output_path, events: Vec::new(), usage: Vec::new() }
+        });
+        let submitted = self.store.submit(submissions.collect()).await.unwrap();
+        submitted
+            .into_iter()
+            .map(|one| if let Submitted::New(job) = one { job.id } else { panic!("{one:?}") })
+            .collect()
+    }
+
+    /// Waits until every job is in a state, by the store's own wake-ups.
+    async fn until(&self, jobs: &[String], wanted: JobState) {
+        let mut changes = self.store.changes();
+        let all = async {
+            loop {
+                let mut open = 0;
+                for job in jobs {
+                    let record = self.store.get(job).await.unwrap().unwrap();
+                    open += usize::from(record.job.state != wanted);
+                }
+                if open == 0 {
+                    return;
+                }
+                let _ = changes.recv().await;
+                while changes.try_recv().is_ok() {}
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), all).await.expect("jobs get there");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_job_is_bought_once_polled_and_collected() {
+    let bench = Bench::new(Acme { polls_wanted: 2, ..Acme::default() });
+    let jobs = bench.submit(300).await;
+    let working = tokio::spawn(bench.worker(16).run(bench.stop.clone()));
+    bench.until(&jobs, JobState::Succeeded).await;
+    bench.stop.cancel();
+    working.await.unwrap();
+    let bought = bench.vendor.bought.lock().unwrap();
+    assert_eq!((bought.len(), bought.values().copied().max()), (300, Some(1)));
+    assert!(bench.vendor.polls.lock().unwrap().values().all(|polls| *polls == 3));
+    let events = bench.store.events(&jobs[7], 0, 100).await.unwrap();
+    let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
+    assert_eq!(seqs, (1..=u64::try_from(events.len()).unwrap()).collect::<Vec<_>>(), "history has no gaps");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_in_a_step_parks_its_job_and_no_other() {
+    let bench = Bench::new(Acme { crash_on: Some(Step::Start), ..Acme::default() });
+    let jobs = bench.submit(3).await;
+    let working = tokio::spawn(bench.worker(2).run(bench.stop.clone()));
+    bench.until(&jobs, JobState::Parked).await;
+    bench.stop.cancel();
+    working.await.unwrap();
+    let record = bench.store.get(&jobs[0]).await.unwrap().unwrap();
+    assert!(record.job.error.unwrap().failure.message.contains("scripted crash"));
+    assert!(record.job.start_sent.is_some(), "what was written down before the crash stays");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancel_while_a_worker_runs_is_seen_by_its_next_commit() {
+    let bench = Bench::new(Acme { polls_wanted: u32::MAX, ..Acme::default() });
+    let jobs = bench.submit(1).await;
+    let working = tokio::spawn(bench.worker(2).run(bench.stop.clone()));
+    bench.until(&jobs, JobState::Running).await;
+    loop {
+        let record = bench.store.get(&jobs[0]).await.unwrap().unwrap();
+        let connector = &bench.connectors["acme"];
+        let rules = longhaul_store::Rules { connector, body: &record.body, now_ms: 0, dice: 0.5 };
+        let signal = Signal::Cancel { reason: None, by: "test".to_owned() };
+        let transition = longhaul_store::receive(&record.job, signal, rules).unwrap();
+        if let longhaul_store::Committed::Done(..) = bench.store.apply(&jobs[0], record.rev, transition).await.unwrap()
+        {
+            break;
+        }
+    }
+    bench.until(&jobs, JobState::Cancelled).await;
+    bench.stop.cancel();
+    working.await.unwrap();
+}

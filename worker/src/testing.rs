@@ -1,0 +1,29 @@
+//! Fixtures of this crate's tests.
+
+use longhaul_registry::{Connector, VendorFile};
+use serde_json::json;
+use std::sync::Arc;
+
+/// A connector of an invented vendor with a base URL of its own and a credential in `env:KEY`.
+pub(crate) fn connector(base_url: &str) -> Connector {
+    let file = json!({
+        "vendor": "acme", "title": "Acme", "docs": "https://acme.test/docs", "verified": "2026-11-30",
+        "base_url": base_url, "auth": {"scheme": "header", "name": "x-key"}, "headers": {"acme-version": "7"},
+        "check": {"method": "GET", "path": "/v1/credits"}, "tasks": ["image"], "lost_start": "none",
+        "start_silence_s": 60, "max_minutes": 30, "unit": "credits",
+        "cadence": {"first_s": 1.0, "factor": 1.5, "ceiling_s": 10.0, "jitter": 0.2}
+    });
+    let vendor: VendorFile = serde_json::from_value(file).unwrap();
+    Connector {
+        name: "acme".to_owned(),
+        credential: Some("env:KEY".to_owned()),
+        base_url: base_url.to_owned(),
+        allow_private_network: false,
+        private_hosts: Vec::new(),
+        limits: vendor.limits,
+        settings: Default::default(),
+        price_override: Default::default(),
+        cadence: vendor.cadence,
+        vendor: Arc::new(vendor),
+    }
+}
