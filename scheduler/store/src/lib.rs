@@ -1,6 +1,7 @@
 //! The job model, the one function that owns its transitions, and the stores that apply them.
 
 pub mod clock;
+pub mod content;
 mod model;
 mod signal;
 pub mod storage;

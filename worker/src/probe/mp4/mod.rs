@@ -67,6 +67,7 @@ pub(super) fn read(source: &mut Source, spec: &mut MediaSpec) -> Outcome {
     match fault {
         Some(fault) => broken(fault),
         None if movie.tracks.is_empty() => broken("the moov box holds no track"),
+        None if spec.complete == Some(false) => broken("the file is cut short"),
         None => Ok(()),
     }
 }
@@ -79,7 +80,8 @@ fn walk(source: &mut Source, layout: &mut Layout, quicktime: bool) -> Outcome {
             return Ok(());
         }
         let Some((kind, length, end)) = header(source, at)? else {
-            layout.cut = true;
+            // A few zeros are padding; anything else is a header that was cut.
+            layout.cut = source.at(at, 16)?.iter().any(|byte| *byte != 0);
             return Ok(());
         };
         let end = end.unwrap_or(len);
