@@ -227,16 +227,15 @@ struct Sink {
 }
 
 impl Sink {
-    fn take_in(mut self, bytes: &[u8]) -> io::Result<Self> {
+    fn take_in(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.context.update(bytes);
-        self.file.write_all(bytes)?;
-        Ok(self)
+        self.file.write_all(bytes)
     }
 }
 
 enum State {
-    Idle(Sink),
-    Busy(JoinHandle<io::Result<(Sink, Vec<u8>)>>),
+    Idle(Box<Sink>),
+    Busy(JoinHandle<io::Result<(Box<Sink>, Vec<u8>)>>),
     /// A write failed: what is on disk is not known.
     Broken,
 }
@@ -260,7 +259,7 @@ impl std::fmt::Debug for StagingWriter {
 
 impl StagingWriter {
     fn over(staging: Staging, token: String, path: PathBuf, sink: Sink, bytes: u64) -> Self {
-        Self { staging, token, path, state: State::Idle(sink), buffer: Vec::new(), bytes, keep: false }
+        Self { staging, token, path, state: State::Idle(Box::new(sink)), buffer: Vec::new(), bytes, keep: false }
     }
 
     /// Its name, for [`Staging::resume`].
@@ -328,7 +327,7 @@ impl StagingWriter {
             let mut file = sink.file;
             file.set_len(0)?;
             file.seek(SeekFrom::Start(0))?;
-            Ok(Sink { file, context: Context::new(&SHA256) })
+            Ok(Box::new(Sink { file, context: Context::new(&SHA256) }))
         });
         self.state = State::Idle(emptied.await.map_err(|source| self.staging.io(source))?);
         self.bytes = 0;
@@ -368,13 +367,13 @@ impl StagingWriter {
             return Ok(());
         }
         let full = std::mem::take(&mut self.buffer);
-        let sink = self.settle().await?;
-        self.state = State::Busy(tokio::task::spawn_blocking(move || Ok((sink.take_in(&full)?, full))));
+        let mut sink = self.settle().await?;
+        self.state = State::Busy(tokio::task::spawn_blocking(move || sink.take_in(&full).map(|()| (sink, full))));
         Ok(())
     }
 
     /// Waits for the write under way and takes the sink; the spent buffer is used again.
-    async fn settle(&mut self) -> Result<Sink, StagingError> {
+    async fn settle(&mut self) -> Result<Box<Sink>, StagingError> {
         match std::mem::replace(&mut self.state, State::Broken) {
             State::Idle(sink) => Ok(sink),
             State::Busy(job) => {

@@ -33,7 +33,9 @@ struct Layout {
 }
 
 /// A top-level box's header: kind, header length, end (`None`: it runs to the end of the file).
-pub(super) fn header(source: &mut Source, at: u64) -> Outcome<Option<([u8; 4], u64, Option<u64>)>> {
+type Header = ([u8; 4], u64, Option<u64>);
+
+fn header(source: &mut Source, at: u64) -> Outcome<Option<Header>> {
     let Some([a, b, c, d, kind @ ..]) = source.exact::<8>(at)? else { return Ok(None) };
     let (length, size) = match u32::from_be_bytes([a, b, c, d]) {
         0 => return Ok(Some((kind, 8, None))),
