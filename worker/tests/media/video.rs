@@ -67,7 +67,8 @@ fn fragmented_files_of_every_kind() {
         assert_eq!(video.frames, Some(120), "{name}");
         let off = video.duration_ms.unwrap().abs_diff(5000);
         assert!(off <= 84, "{name}: {:?}", video.duration_ms);
-        agree(&path, &["frames"]);
+        // ffprobe counts the encoder's padding where the edit list of a delayed moov takes it off.
+        agree(&path, if name == "delayed.mp4" { &["frames", "duration"] } else { &["frames"] });
     }
 }
 
