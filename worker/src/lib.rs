@@ -1,6 +1,7 @@
 //! The worker: claims due steps, runs them through vendor modules and a guarded client, and commits what
 //! came of them. It decides no state.
 
+pub mod artifacts;
 pub mod auth;
 pub mod backend;
 pub mod chores;

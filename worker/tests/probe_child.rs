@@ -1,6 +1,9 @@
 //! The child process of a probe, under its real limits. This binary is its own child: called with
 //! `probe --child …` it probes, called by `cargo test` it runs the cases below.
 
+// Clippy does not take a test without the standard harness for one.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use libtest_mimic::{Arguments, Failed, Trial};
 use longhaul_worker::probe::{ChildLimits, Hint, Probed, child_main, in_child};
 use std::path::{Path, PathBuf};

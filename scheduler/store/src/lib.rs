@@ -4,6 +4,7 @@ pub mod advance;
 pub mod clock;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+pub mod content;
 mod model;
 mod signal;
 mod sqlite;

@@ -3,8 +3,13 @@
 //! Both roles use it: the worker places outputs, the scheduler takes in uploads and hands bytes out.
 //! A key is `<tenant>/<path>`; keys are checked here again, whatever was checked before.
 
+mod cloud;
+mod local;
+
 use bytes::{Bytes, BytesMut};
+use cloud::{AZURE_NAMES, GCS_NAMES, S3_NAMES, scrubbed, secrets_of, settings};
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use local::{LEADS_OUT, LocalError, file_stream, place_locally, try_write, write_locally};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as ObjectPath;
 use object_store::{GetOptions, GetRange, GetResultPayload, ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart};
@@ -13,7 +18,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokio::io::{AsyncReadExt, AsyncSeekExt};
+use tokio::io::AsyncReadExt;
 use url::Url;
 use uuid::Uuid;
 
@@ -29,45 +34,6 @@ const READ_CHUNK: usize = 256 << 10;
 const KEY_MAX: usize = 1024;
 /// The longest part of a key that common file systems take, with room for a temporary name beside it.
 const SEGMENT_MAX: usize = 200;
-
-/// Settings that are looked up for `s3://`.
-const S3_NAMES: [&str; 16] = [
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AWS_REGION",
-    "AWS_DEFAULT_REGION",
-    "AWS_ENDPOINT_URL",
-    "AWS_ENDPOINT_URL_S3",
-    "AWS_ENDPOINT_URL_STS",
-    "AWS_ALLOW_HTTP",
-    "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
-    "AWS_ROLE_ARN",
-    "AWS_ROLE_SESSION_NAME",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-];
-/// Settings that are looked up for `az://`.
-const AZURE_NAMES: [&str; 13] = [
-    "AZURE_STORAGE_ACCOUNT_NAME",
-    "AZURE_STORAGE_ACCOUNT_KEY",
-    "AZURE_STORAGE_SAS_KEY",
-    "AZURE_STORAGE_SAS_TOKEN",
-    "AZURE_STORAGE_TOKEN",
-    "AZURE_STORAGE_ENDPOINT",
-    "AZURE_STORAGE_CLIENT_ID",
-    "AZURE_STORAGE_CLIENT_SECRET",
-    "AZURE_STORAGE_TENANT_ID",
-    "AZURE_STORAGE_USE_EMULATOR",
-    "AZURE_FEDERATED_TOKEN_FILE",
-    "AZURE_MSI_ENDPOINT",
-    "AZURE_ALLOW_HTTP",
-];
-/// Settings that are looked up for `gs://`.
-const GCS_NAMES: [&str; 4] =
-    ["GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_ALLOW_HTTP"];
 
 /// Why storage could not do it. Every text says what to do next.
 #[derive(Debug, thiserror::Error)]
@@ -249,6 +215,8 @@ impl ArtifactStorage {
         let options: Vec<(String, String)> = names
             .iter()
             .filter_map(|name| env(name).filter(|value| !value.is_empty()).map(|value| (name.to_lowercase(), value)))
+            // One object at a time: not every store that speaks S3 has the bulk call.
+            .chain(url.starts_with("s3:").then(|| ("aws_disable_bulk_delete".to_owned(), "true".to_owned())))
             .collect();
         let secrets = secrets_of(&options);
         // The client below takes the process's provider; one that is installed already stays.
@@ -483,32 +451,6 @@ impl ArtifactStorage {
     }
 }
 
-const LEADS_OUT: &str = "a link on the way leads out of the artifacts folder";
-
-fn settings(url: &str, reason: &str) -> StorageError {
-    // A URL with a password or a signed query in it is shown without them.
-    let url = url.split(['?', '#']).next().unwrap_or_default();
-    let url = match (url.split_once("://"), url.rsplit_once('@')) {
-        (Some((scheme, rest)), Some((_, host))) if rest.contains(':') => format!("{scheme}://…@{host}"),
-        _ => url.to_owned(),
-    };
-    StorageError::Settings { url, reason: reason.to_owned() }
-}
-
-fn secrets_of(options: &[(String, String)]) -> Vec<String> {
-    let secret = ["secret", "token", "key", "sas"];
-    options
-        .iter()
-        .filter(|(name, value)| value.len() >= 8 && secret.iter().any(|word| name.contains(word)))
-        .map(|(_, value)| value.clone())
-        .collect()
-}
-
-fn scrubbed(text: &str, secrets: &[String]) -> String {
-    let clean = secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "…"));
-    clean.chars().take(400).collect()
-}
-
 fn io_text(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "no space is left".to_owned(),
@@ -518,116 +460,7 @@ fn io_text(error: &io::Error) -> String {
     }
 }
 
-fn try_write(root: &Path) -> io::Result<()> {
-    let path = root.join(format!(".longhaul-check-{}", Uuid::new_v4()));
-    let written = fs::write(&path, b"longhaul");
-    let removed = fs::remove_file(&path);
-    written.and(removed)
-}
-
-enum LocalError {
-    Key(&'static str),
-    Io(io::Error),
-}
-
-impl From<io::Error> for LocalError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-/// Makes the key's folder one part at a time, so that a link out of the root is met before anything is
-/// made behind it; answers the folder and the file's place in it.
-fn local_target(root: &Path, key: &str) -> Result<(PathBuf, PathBuf), LocalError> {
-    let mut folder = root.to_owned();
-    let mut parts = key.split('/').peekable();
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            let target = folder.join(part);
-            if target.is_dir() {
-                return Err(LocalError::Key("a folder stands there"));
-            }
-            return Ok((folder, target));
-        }
-        folder.push(part);
-        match fs::create_dir(&folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
-            _ => {}
-        }
-        if !fs::canonicalize(&folder)?.starts_with(root) {
-            return Err(LocalError::Key(LEADS_OUT));
-        }
-        if !folder.is_dir() {
-            return Err(LocalError::Key("a file stands where a folder is wanted"));
-        }
-    }
-    Err(LocalError::Key("it is empty"))
-}
-
-fn place_locally(root: &Path, key: &str, file: &Path) -> Result<(), LocalError> {
-    let source = fs::File::open(file)?;
-    source.sync_all()?;
-    let (folder, target) = local_target(root, key)?;
-    let part = folder.join(format!(".{}.part", Uuid::new_v4()));
-    if fs::hard_link(file, &part).is_err() {
-        // Another file system, or one without links.
-        copy_durably(source, &part)?;
-    }
-    publish(&folder, &part, &target)
-}
-
-fn write_locally(root: &Path, key: &str, bytes: &[u8]) -> Result<(), LocalError> {
-    let (folder, target) = local_target(root, key)?;
-    let part = folder.join(format!(".{}.part", Uuid::new_v4()));
-    copy_durably(bytes, &part)?;
-    publish(&folder, &part, &target)
-}
-
-fn copy_durably(mut source: impl io::Read, part: &Path) -> io::Result<()> {
-    let written = fs::File::create_new(part).and_then(|mut file| {
-        io::copy(&mut source, &mut file)?;
-        file.sync_all()
-    });
-    if written.is_err() {
-        // The copy's own error is the one to tell.
-        drop(fs::remove_file(part));
-    }
-    written
-}
-
-fn publish(folder: &Path, part: &Path, target: &Path) -> Result<(), LocalError> {
-    if let Err(error) = fs::rename(part, target) {
-        drop(fs::remove_file(part));
-        return Err(error.into());
-    }
-    // Renaming one link of a file onto another of the same file does nothing and leaves both names.
-    match fs::remove_file(part) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-        _ => {}
-    }
-    fs::File::open(folder)?.sync_all()?;
-    Ok(())
-}
-
-fn file_stream(file: fs::File, range: Range<u64>) -> impl futures::Stream<Item = io::Result<Bytes>> {
-    let start = (tokio::fs::File::from_std(file), range.end - range.start, Some(range.start));
-    futures::stream::try_unfold(start, |(mut file, left, seek)| async move {
-        if let Some(at) = seek {
-            file.seek(io::SeekFrom::Start(at)).await?;
-        }
-        if left == 0 {
-            return Ok(None);
-        }
-        let want = usize::try_from(left).unwrap_or(READ_CHUNK).min(READ_CHUNK);
-        let mut chunk = BytesMut::with_capacity(want);
-        let got = (&mut file).take(want as u64).read_buf(&mut chunk).await? as u64;
-        if got == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter while it was read"));
-        }
-        Ok(Some((chunk.freeze(), (file, left.saturating_sub(got), None))))
-    })
-}
-
 #[cfg(test)]
-#[path = "storage_tests.rs"]
+mod s3_tests;
+#[cfg(test)]
 mod tests;

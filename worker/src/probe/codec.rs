@@ -313,7 +313,13 @@ pub(super) fn audio_entry(kind: [u8; 4], body: &[u8], quicktime: bool) -> Option
             }
         }
         b".mp3" | b"ms\0U" => entry = AudioEntry { codec: "mp3".to_owned(), bit_depth: None, ..entry },
-        b"ac-3" | b"ec-3" | b"samr" | b"sawb" => entry.bit_depth = None,
+        b"ac-3" | b"ec-3" => {
+            // The entry's own count is always 2 and means nothing.
+            let (config, skip) = if &kind == b"ac-3" { (b"dac3", 10) } else { (b"dec3", 28) };
+            entry.channels = body_of(config).and_then(|config| dolby_channels(config, skip));
+            entry.bit_depth = None;
+        }
+        b"samr" | b"sawb" => entry.bit_depth = None,
         _ => {
             let little = body_of(b"enda").and_then(|flag| flag.get(1).copied()) == Some(1);
             let iso = body_of(b"pcmC").and_then(|config| Some((config.get(4)? & 1 == 1, *config.get(5)?)));
@@ -324,6 +330,15 @@ pub(super) fn audio_entry(kind: [u8; 4], body: &[u8], quicktime: bool) -> Option
         }
     }
     Some(entry)
+}
+
+/// Channels of an AC-3 configuration, whose coding mode and low-frequency flag stand behind `skip` bits
+/// (ETSI TS 102 366, annex F).
+fn dolby_channels(config: &[u8], skip: usize) -> Option<u16> {
+    let mut bits = Bits { bytes: config, at: skip };
+    let mode = usize::try_from(bits.take(3)?).ok()?;
+    let low = u16::try_from(bits.take(1)?).ok()?;
+    [2, 1, 2, 3, 3, 4, 4, 5].get(mode).map(|count: &u16| count + low)
 }
 
 /// The name of uncompressed sound, and its bits a sample.

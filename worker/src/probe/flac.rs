@@ -1,11 +1,14 @@
 //! FLAC: STREAMINFO for what it is, the last frame for whether all of it is there.
 
-use super::input::{Need, Outcome, Source, WINDOW, be32, be64, broken, limits, to_ms};
+use super::input::{Need, Outcome, Source, be32, be64, broken, limits, to_ms};
 use super::mp3::after_id3;
 use longhaul_registry::{AudioSpec, MediaSpec};
 
 /// Metadata blocks of one file that are walked.
 const BLOCKS_MAX: usize = 1024;
+
+/// The most of the file's end in which the last frame is looked for.
+const TAIL: u64 = 1 << 20;
 
 /// The STREAMINFO block (RFC 9639, section 8.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +19,8 @@ pub(super) struct StreamInfo {
     /// Samples a channel; 0 where the writer did not know.
     pub(super) samples: u64,
     block_size: u64,
+    /// The longest frame in bytes; 0 where the writer did not know.
+    frame_max: u32,
 }
 
 /// Reads the body of a STREAMINFO block.
@@ -28,6 +33,7 @@ pub(super) fn stream_info(body: &[u8]) -> Option<StreamInfo> {
         bit_depth: u8::try_from((packed >> 36 & 0x1F) + 1).ok()?,
         samples: packed & 0xF_FFFF_FFFF,
         block_size: u64::from(be32(body, 0)? & 0xFFFF),
+        frame_max: be32(body, 6)? & 0x00FF_FFFF,
     })
 }
 
@@ -51,13 +57,14 @@ pub(super) fn read(source: &mut Source, spec: &mut MediaSpec) -> Outcome {
         }
     }
     let info = info.need("the STREAMINFO block")?;
-    let ended_at = last_sample(source, at, &info)?;
+    let tail = tail(source, at, &info)?;
     let known = Some(info.samples).filter(|samples| *samples > 0);
-    let ms = known.or(ended_at).and_then(|samples| to_ms(samples, u64::from(info.sample_rate)));
-    spec.complete = match (known, ended_at) {
-        (Some(samples), Some(end)) => Some(end >= samples),
-        (None, Some(_)) => Some(true),
-        (_, None) => Some(false),
+    let samples = known.or(tail.as_ref().map(|tail| tail.after));
+    let ms = samples.and_then(|samples| to_ms(samples, u64::from(info.sample_rate)));
+    spec.complete = match (known, tail) {
+        (Some(samples), Some(tail)) if tail.after < samples => Some(false),
+        (_, Some(tail)) => tail.whole.then_some(true),
+        (_, None) => None,
     };
     spec.duration_ms = ms;
     spec.duration_source = ms.map(|_| if known.is_some() { "header" } else { "scan" }.to_owned());
@@ -69,26 +76,33 @@ pub(super) fn read(source: &mut Source, spec: &mut MediaSpec) -> Outcome {
         bit_depth: Some(info.bit_depth),
         duration_ms: ms,
     });
-    if spec.complete == Some(false) { broken("the last frame is missing or cut short") } else { Ok(()) }
+    if spec.complete == Some(false) { broken("frames are missing at the end") } else { Ok(()) }
 }
 
-/// The sample after the last frame, where that frame is whole: its checksum over everything up to the end
-/// of the file is right. Frames longer than the window are not found.
-fn last_sample(source: &mut Source, audio: u64, info: &StreamInfo) -> Outcome<Option<u64>> {
+/// The last frame whose header is right.
+struct Tail {
+    /// The sample after it.
+    after: u64,
+    /// Its checksum over everything up to the end of the file is right. Where it is not, the frame was cut
+    /// short or something follows it.
+    whole: bool,
+}
+
+fn tail(source: &mut Source, audio: u64, info: &StreamInfo) -> Outcome<Option<Tail>> {
     let mut end = source.len();
     if source.exact::<3>(end.saturating_sub(128))? == Some(*b"TAG") {
         end -= 128;
     }
-    let start = end.saturating_sub(WINDOW as u64).max(audio);
-    let want = usize::try_from(end.saturating_sub(start)).unwrap_or(WINDOW);
-    let tail = source.at(start, want)?.to_vec();
-    let starts = tail.windows(2).enumerate().filter(|(_, pair)| pair[0] == 0xFF && pair[1] & 0xFE == 0xF8);
+    let span = if info.frame_max > 0 { u64::from(info.frame_max) + 64 } else { TAIL };
+    let start = end.saturating_sub(span.min(TAIL)).max(audio);
+    let tail = source.span(start, end.saturating_sub(start), TAIL, "the end of the file")?;
+    let starts = tail.windows(2).enumerate().filter(|(_, pair)| matches!(pair, [0xFF, 0xF8 | 0xF9]));
     let starts: Vec<usize> = starts.map(|(at, _)| at).collect();
     for at in starts.into_iter().rev() {
         let frame = tail.get(at..).unwrap_or_default();
-        let Some(after) = frame_end(frame, info) else { continue };
-        if crc16(frame) == 0 {
-            return Ok(Some(after));
+        let plausible = |after: &u64| info.samples == 0 || *after <= info.samples;
+        if let Some(after) = frame_end(frame, info).filter(plausible) {
+            return Ok(Some(Tail { after, whole: crc16(frame) == 0 }));
         }
     }
     Ok(None)

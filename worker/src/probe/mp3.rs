@@ -166,7 +166,7 @@ fn xing_totals(xing: &[u8]) -> Option<Totals> {
 struct Counted {
     frames: u64,
     samples: u64,
-    /// The last frame is whole and nothing but a tag follows.
+    /// No frame is cut short at the end.
     whole: bool,
 }
 
@@ -183,7 +183,8 @@ fn count(source: &mut Source, first: u64, kin: &Frame) -> Outcome<Counted> {
             match first_frame(source, at + 1, 8192)? {
                 Some(next) => at = next,
                 None => {
-                    counted.whole = false;
+                    // Bytes after the last whole frame are no loss; fewer than a header may be a cut one.
+                    counted.whole = at + 4 <= len;
                     return Ok(counted);
                 }
             }
@@ -222,7 +223,8 @@ pub(super) fn read(source: &mut Source, spec: &mut MediaSpec) -> Outcome {
     });
     let totals = totals(source, first, &frame)?;
     let held = source.len().saturating_sub(first);
-    let whole = totals.and_then(|totals| totals.bytes).map(|bytes| bytes <= held);
+    // Encoders differ by a frame in what they count.
+    let whole = totals.and_then(|totals| totals.bytes).map(|bytes| bytes <= held + frame.size);
     let (samples, origin) = match (totals, whole) {
         (Some(totals), None | Some(true)) => {
             let samples = totals.frames.saturating_mul(u64::from(frame.samples));

@@ -206,7 +206,7 @@ pub(super) fn read(source: &mut Source, spec: &mut MediaSpec, hint: &Hint) -> Ou
     };
     let frame = layout.sample.bytes() as u64 * u64::from(layout.channels.max(1));
     let ms = layout.rate.and_then(|rate| to_ms(source.len() / frame, u64::from(rate)));
-    spec.complete = Some(source.len() % frame == 0);
+    spec.complete = Some(source.len().is_multiple_of(frame));
     spec.duration_ms = ms;
     spec.duration_source = ms.map(|_| "declared".to_owned());
     spec.audio_tracks = Some(1);

@@ -251,7 +251,7 @@ fn by_frames(source: &mut Source, head: &[u8], hint: &Hint) -> Outcome<Option<Ki
 
 fn by_text(head: &[u8], len: u64) -> Option<Kind> {
     let wide = matches!(be16(head, 0), Some(0xFFFE | 0xFEFF));
-    if wide && head.len() % 2 == 0 {
+    if wide && head.len().is_multiple_of(2) {
         return utf16_text(head).then_some(Kind::Text);
     }
     let body = head.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(head);

@@ -8,21 +8,21 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// A folder that is gone when the test ends.
-pub struct Corpus {
+pub(crate) struct Corpus {
     dir: TempDir,
 }
 
 impl Corpus {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap() }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
     /// Runs ffmpeg with these arguments (split at spaces) and the file as its output.
-    pub fn make(&self, name: &str, args: &str) -> PathBuf {
+    pub(crate) fn make(&self, name: &str, args: &str) -> PathBuf {
         let path = self.path(name);
         let args = args.replace("{dir}", self.dir.path().to_str().unwrap());
         let output = Command::new("ffmpeg")
@@ -35,33 +35,33 @@ impl Corpus {
         path
     }
 
-    pub fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, bytes).unwrap();
         path
     }
 
     /// The first part of a file, as a download that was cut.
-    pub fn cut(&self, name: &str, whole: &Path, keep: impl Fn(usize) -> usize) -> PathBuf {
+    pub(crate) fn cut(&self, name: &str, whole: &Path, keep: impl Fn(usize) -> usize) -> PathBuf {
         let bytes = std::fs::read(whole).unwrap();
         self.write(name, &bytes[..keep(bytes.len())])
     }
 }
 
-pub fn probed(path: &Path) -> Probed {
+pub(crate) fn probed(path: &Path) -> Probed {
     probe_file(path, &Hint::default())
 }
 
-pub fn spec(path: &Path) -> MediaSpec {
+pub(crate) fn spec(path: &Path) -> MediaSpec {
     probed(path).spec
 }
 
-pub fn declared(path: &Path, mime: &str) -> Probed {
+pub(crate) fn declared(path: &Path, mime: &str) -> Probed {
     probe_file(path, &Hint { declared_mime: Some(mime.to_owned()), ..Hint::default() })
 }
 
 /// What ffprobe says: `{"streams": […], "format": {…}}`.
-pub fn ffprobe(path: &Path) -> Value {
+pub(crate) fn ffprobe(path: &Path) -> Value {
     let output = Command::new("ffprobe")
         .args(["-v", "error", "-show_streams", "-show_format", "-of", "json"])
         .arg(path)
@@ -80,14 +80,12 @@ fn ms(value: &Value) -> Option<u64> {
 }
 
 /// Compares with ffprobe everything that both name; `but` are fields in which ffprobe is known to be wrong.
-pub fn agree(path: &Path, but: &[&str]) {
+pub(crate) fn agree(path: &Path, but: &[&str]) {
     let (ours, theirs) = (spec(path), ffprobe(path));
     let name = path.file_name().unwrap().to_string_lossy().into_owned();
     let same = |field: &str, ours: Option<String>, theirs: Option<String>| {
-        if !but.contains(&field) {
-            if let Some(theirs) = theirs {
-                assert_eq!(ours.as_deref(), Some(theirs.as_str()), "{name}: {field}");
-            }
+        if let (false, Some(theirs)) = (but.contains(&field), theirs) {
+            assert_eq!(ours.as_deref(), Some(theirs.as_str()), "{name}: {field}");
         }
     };
     let number = |value: &Value| value.as_u64().map(|number| number.to_string());
@@ -113,7 +111,7 @@ pub fn agree(path: &Path, but: &[&str]) {
 }
 
 /// A status of `ok`, with the message where it is not.
-pub fn assert_ok(spec: &MediaSpec) {
+pub(crate) fn assert_ok(spec: &MediaSpec) {
     assert_eq!((spec.probe.status.as_str(), spec.probe.message.as_deref()), ("ok", None), "{spec:#?}");
     assert_eq!(spec.complete, Some(true), "{spec:#?}");
 }

@@ -3,6 +3,9 @@
 //!
 //! ffmpeg and ffprobe must be installed: without them these tests fail.
 
+// Clippy takes the helpers beside the tests for product code.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod audio;
 mod corpus;
 mod hostile;

@@ -37,12 +37,10 @@ impl Scan {
                 let bytes = source.at(element.body, usize::try_from(size).unwrap_or(0))?;
                 self.cluster = super::uint(bytes).unwrap_or(self.cluster);
             }
-            (id::SIMPLE_BLOCK | id::BLOCK, Some(size)) => {
-                // A block that the file does not hold whole is not counted.
-                if element.body.saturating_add(size) <= source.len() {
-                    let bytes = source.at(element.body, usize::try_from(size.min(16)).unwrap_or(16))?.to_vec();
-                    self.block(&bytes);
-                }
+            // A block that the file does not hold whole is not counted.
+            (id::SIMPLE_BLOCK | id::BLOCK, Some(size)) if element.body.saturating_add(size) <= source.len() => {
+                let bytes = source.at(element.body, usize::try_from(size.min(16)).unwrap_or(16))?.to_vec();
+                self.block(&bytes);
             }
             (id::BLOCK_DURATION, Some(size @ 1..=8)) => {
                 let bytes = source.at(element.body, usize::try_from(size).unwrap_or(0))?;

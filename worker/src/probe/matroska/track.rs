@@ -123,6 +123,11 @@ impl Track {
             "V_AV1" => av1(&self.private),
             "V_VP9" => vp9(&self.private),
             "V_PRORES" => (self.private.first_chunk::<4>().map(|kind| fourcc(*kind)), None),
+            // A BITMAPINFOHEADER, which names its codec after sixteen bytes.
+            "V_MS/VFW/FOURCC" => {
+                let kind = self.private.get(16..).and_then(|rest| rest.first_chunk::<4>());
+                (kind.map(|kind| fourcc(*kind)), None)
+            }
             _ => (None, None),
         };
         let plain = match self.codec.as_str() {

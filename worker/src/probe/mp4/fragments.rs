@@ -11,7 +11,7 @@ const TRACKS_MAX: usize = 256;
 /// Samples of all fragments, by track.
 #[derive(Debug, Default)]
 pub(super) struct Fragments {
-    tracks: BTreeMap<u32, Timing>,
+    tracks: BTreeMap<u32, (Timing, i64)>,
 }
 
 impl Fragments {
@@ -20,8 +20,8 @@ impl Fragments {
         self.tracks.is_empty()
     }
 
-    /// Hands out the samples of one track.
-    pub(super) fn take(&mut self, track: u32) -> Option<Timing> {
+    /// Hands out the samples of one track, and how much later than decoded the first is shown.
+    pub(super) fn take(&mut self, track: u32) -> Option<(Timing, i64)> {
         self.tracks.remove(&track)
     }
 
@@ -41,8 +41,11 @@ impl Fragments {
                 return Err(format!("fragments of more than {TRACKS_MAX} tracks"));
             }
             let default = own.or_else(|| default_duration(track));
-            let timing = self.tracks.entry(track).or_default();
+            let (timing, delay) = self.tracks.entry(track).or_default();
             for run in children(traf.body).filter(|found| &found.kind == b"trun") {
+                if timing.samples == 0 {
+                    *delay = first_delay(run.body).unwrap_or(0);
+                }
                 add_run(run.body, default, file_len, timing)?;
             }
         }
@@ -57,6 +60,16 @@ fn track_header(body: &[u8]) -> Option<(u32, Option<u32>)> {
     let before = if flags & 0x1 != 0 { 8 } else { 0 } + if flags & 0x2 != 0 { 4 } else { 0 };
     let duration = if flags & 0x8 != 0 { Some(be32(body, 8 + before)?) } else { None };
     Some((track, duration))
+}
+
+/// The composition offset of a run's first sample.
+fn first_delay(body: &[u8]) -> Option<i64> {
+    let flags = be32(body, 0)? & 0x00FF_FFFF;
+    if flags & 0x800 == 0 {
+        return None;
+    }
+    let before = [0x1, 0x4, 0x100, 0x200, 0x400].iter().filter(|flag| flags & **flag != 0).count();
+    be32(body, 8 + 4 * before).map(|offset| i64::from(offset.cast_signed()))
 }
 
 fn add_run(body: &[u8], default: Option<u32>, file_len: u64, timing: &mut Timing) -> Result<(), String> {

@@ -33,7 +33,9 @@ struct Layout {
 }
 
 /// A top-level box's header: kind, header length, end (`None`: it runs to the end of the file).
-pub(super) fn header(source: &mut Source, at: u64) -> Outcome<Option<([u8; 4], u64, Option<u64>)>> {
+type Header = ([u8; 4], u64, Option<u64>);
+
+fn header(source: &mut Source, at: u64) -> Outcome<Option<Header>> {
     let Some([a, b, c, d, kind @ ..]) = source.exact::<8>(at)? else { return Ok(None) };
     let (length, size) = match u32::from_be_bytes([a, b, c, d]) {
         0 => return Ok(Some((kind, 8, None))),
@@ -67,6 +69,7 @@ pub(super) fn read(source: &mut Source, spec: &mut MediaSpec) -> Outcome {
     match fault {
         Some(fault) => broken(fault),
         None if movie.tracks.is_empty() => broken("the moov box holds no track"),
+        None if spec.complete == Some(false) => broken("the file is cut short"),
         None => Ok(()),
     }
 }
@@ -79,7 +82,8 @@ fn walk(source: &mut Source, layout: &mut Layout, quicktime: bool) -> Outcome {
             return Ok(());
         }
         let Some((kind, length, end)) = header(source, at)? else {
-            layout.cut = true;
+            // A few zeros are padding; anything else is a header that was cut.
+            layout.cut = source.at(at, 16)?.iter().any(|byte| *byte != 0);
             return Ok(());
         };
         let end = end.unwrap_or(len);

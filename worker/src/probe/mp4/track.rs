@@ -50,6 +50,8 @@ pub(super) struct Track {
     header_duration: u64,
     edits: Edits,
     pub(super) timing: Timing,
+    /// How much later than decoded the first sample is shown, in the track's ticks.
+    delay: i64,
     default_duration: Option<u32>,
     rotation: Option<u16>,
     shown_width: u32,
@@ -101,7 +103,10 @@ impl Movie {
     pub(super) fn take_fragments(&mut self, mut fragments: Fragments) {
         self.fragmented = !fragments.is_empty();
         for track in &mut self.tracks {
-            let Some(timing) = fragments.take(track.id) else { continue };
+            let Some((timing, delay)) = fragments.take(track.id) else { continue };
+            if track.timing.samples == 0 {
+                track.delay = delay;
+            }
             track.timing.append(&timing);
         }
     }
@@ -158,6 +163,10 @@ impl Track {
         } else if self.is_media() {
             self.fault = Some("a track has no sample description".to_owned());
         }
+        if let Some(offsets) = children(table).first(b"ctts") {
+            // Version 0 is unsigned by the letter; writers put small negative numbers there too.
+            self.delay = be32(offsets.body, 12).map_or(0, |offset| i64::from(offset.cast_signed()));
+        }
         let Some(times) = children(table).first(b"stts") else { return };
         if let Err(fault) = self.read_times(times.body, file_len) {
             self.timing = Timing::default();
@@ -194,7 +203,9 @@ impl Track {
         let sampled = micros(self.timing.total, scale).filter(|time| *time > 0);
         let headed = micros(self.header_duration, scale).filter(|time| *time > 0);
         let late = micros(self.edits.empty, movie.timescale).unwrap_or(0);
-        let skipped = micros(self.edits.media_time, scale).unwrap_or(0);
+        // The edit list counts in presentation time, which begins with the first sample's delay.
+        let skipped = self.edits.media_time.saturating_add_signed(self.delay.saturating_neg());
+        let skipped = micros(skipped, scale).unwrap_or(0);
         let source = match (fragmented, sampled, headed) {
             (true, ..) => "fragments",
             (false, None, _) => "header",
@@ -209,8 +220,11 @@ impl Track {
         let rest = media.saturating_sub(skipped);
         let shown = micros(self.edits.shown, movie.timescale).filter(|time| *time > 0 && !fragmented);
         let shown = match shown {
-            // An edit cannot show more than there is.
-            Some(edit) if self.edits.pieces == 1 && sampled.is_some() => edit.min(rest.max(1)),
+            // An edit cannot show more than there is, but for a tick of the movie's that was rounded up.
+            Some(edit) if self.edits.pieces == 1 && sampled.is_some() => {
+                let tick = micros(1, movie.timescale).unwrap_or(0);
+                if edit > rest + tick { rest.max(1) } else { edit }
+            }
             Some(edit) => edit,
             None => rest,
         };
