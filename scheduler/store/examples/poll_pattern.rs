@@ -30,6 +30,7 @@ struct Bench {
     store: SqliteStore,
     permits: Arc<Semaphore>,
     freed: Notify,
+    finished: Notify,
     left: AtomicU64,
     steps: AtomicU64,
     late_ms: Mutex<Vec<i64>>,
@@ -62,6 +63,7 @@ async fn run(jobs: u64, file: &std::path::Path) -> Result<(), Box<dyn Error>> {
         store,
         permits: Arc::new(Semaphore::new(IN_WORK)),
         freed: Notify::new(),
+        finished: Notify::new(),
         left: AtomicU64::new(jobs),
         steps: AtomicU64::new(0),
         late_ms: Mutex::default(),
@@ -109,10 +111,11 @@ async fn claim_all(bench: &Arc<Bench>) -> Result<(), Box<dyn Error>> {
             let permit = Arc::clone(&bench.permits).acquire_owned().await?;
             let bench = Arc::clone(bench);
             tokio::spawn(async move {
-                let worked = work(&bench, claimed).await;
+                if let Err(error) = work(&bench, claimed).await {
+                    eprintln!("a step was lost: {error}");
+                }
                 drop(permit);
                 bench.freed.notify_one();
-                worked.map_err(|error| error.to_string())
             });
         }
         if !full {
@@ -120,6 +123,8 @@ async fn claim_all(bench: &Arc<Bench>) -> Result<(), Box<dyn Error>> {
             tokio::select! {
                 () = tokio::time::sleep(next) => {}
                 () = bench.store.wake() => {}
+                // The last one done ends the wait.
+                () = bench.finished.notified() => {}
             }
         }
     }
@@ -129,25 +134,26 @@ async fn claim_all(bench: &Arc<Bench>) -> Result<(), Box<dyn Error>> {
 /// The whole of a vendor that always says yes.
 async fn work(bench: &Bench, claimed: Claimed) -> StoreResult<()> {
     let Claimed { job, rev, lease, .. } = claimed;
-    let steps = match job.step {
+    match job.step {
         Some(Step::Start) => {
             let (sent, rev) = commit(bench, &lease, rev, sent(job)).await?;
             commit(bench, &lease, rev, running(sent)).await?;
-            1
+            bench.steps.fetch_add(1, Ordering::Relaxed);
         }
         Some(Step::Poll) if job.polls + 1 < POLLS => {
             commit(bench, &lease, rev, polled(job)).await?;
-            1
+            bench.steps.fetch_add(1, Ordering::Relaxed);
         }
         _ => {
             // The poll that sees success is followed by the outputs at once, under the same lease.
             let (job, rev) = commit(bench, &lease, rev, collecting(job)).await?;
             commit(bench, &lease, rev, finished(job)).await?;
-            bench.left.fetch_sub(1, Ordering::AcqRel);
-            2
+            bench.steps.fetch_add(2, Ordering::Relaxed);
+            if bench.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                bench.finished.notify_one();
+            }
         }
-    };
-    bench.steps.fetch_add(steps, Ordering::Relaxed);
+    }
     Ok(())
 }
 

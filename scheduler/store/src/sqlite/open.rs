@@ -4,6 +4,7 @@ use super::SqliteOptions;
 use super::fault::Fault;
 use super::schema;
 use crate::{StoreError, StoreResult};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
@@ -94,6 +95,8 @@ impl Place {
         let conn = Connection::open_with_flags(&self.file, flags).map_err(|error| self.named(error))?;
         conn.busy_timeout(BUSY).map_err(|error| self.named(error))?;
         conn.set_prepared_statement_cache_capacity(STATEMENTS);
+        // Plans must not hang on the values of a call, or each call would be planned anew.
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(|error| self.named(error))?;
         Ok(conn)
     }
 
