@@ -9,7 +9,7 @@
 use longhaul_registry::{JobRequest, SentStart, Step, Task};
 use longhaul_store::clock::{Clock, SystemClock};
 use longhaul_store::{
-    Claimed, Committed, Job, JobBody, JobState, Lease, NewEvent, SqliteOptions, SqliteStore, Store, StoreResult,
+    Claim, Claimed, Committed, Job, JobBody, JobState, Lease, NewEvent, SqliteOptions, SqliteStore, Store, StoreResult,
     Submission, Transition, When,
 };
 use serde_json::json;
@@ -34,6 +34,15 @@ struct Bench {
     left: AtomicU64,
     steps: AtomicU64,
     late_ms: Mutex<Vec<i64>>,
+}
+
+impl Bench {
+    /// How late the polls of a claim are.
+    fn note(&self, claim: &Claim) {
+        let mut late = self.late_ms.lock().unwrap_or_else(PoisonError::into_inner);
+        let polls = claim.jobs.iter().filter(|claimed| claimed.job.step == Some(Step::Poll));
+        late.extend(polls.map(|claimed| claim.now_ms - claimed.job.due_at.map_or(0, |due| due.resolve(0))));
+    }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -99,13 +108,7 @@ async fn claim_all(bench: &Arc<Bench>) -> Result<(), Box<dyn Error>> {
             continue;
         }
         let claim = bench.store.claim("bench", room, LEASE).await?;
-        let mut late = bench.late_ms.lock().unwrap_or_else(PoisonError::into_inner);
-        for claimed in &claim.jobs {
-            if claimed.job.step == Some(Step::Poll) {
-                late.push(claim.now_ms - claimed.job.due_at.map_or(0, |due| due.resolve(0)));
-            }
-        }
-        drop(late);
+        bench.note(&claim);
         let full = claim.jobs.len() == room;
         for claimed in claim.jobs {
             let permit = Arc::clone(&bench.permits).acquire_owned().await?;

@@ -75,7 +75,7 @@ pub async fn a_pruned_jobs_key_still_buys_nothing(world: World) {
     world.store.submit(vec![keyed("h")]).await.unwrap();
     let id = end(&world, JobState::Succeeded).await;
     world.later(1_000);
-    assert_eq!(world.store.prune(NOON + 500, 10).await.unwrap(), [id.clone()]);
+    assert_eq!(world.store.prune(NOON + 500, 10).await.unwrap(), std::slice::from_ref(&id));
     let again = world.store.submit(vec![keyed("h"), keyed("other")]).await.unwrap();
     assert!(matches!(&again[0], Submitted::Same(job) if job.id == id && job.state == JobState::Succeeded));
     assert_eq!(again[1], Submitted::KeyConflict(id));

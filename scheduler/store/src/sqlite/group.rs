@@ -105,7 +105,7 @@ impl Gatherer {
     /// Takes what is there, up to the first light call.
     fn drain(&mut self) -> Option<Box<dyn Call>> {
         while self.size < self.most {
-            let light = self.inbox.try_recv().ok().and_then(|call| Some(self.take(call)))?;
+            let light = self.inbox.try_recv().ok().map(|call| self.take(call))?;
             if light.is_some() {
                 return light;
             }

@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use time::Time;
 use tokio::sync::{Notify, broadcast};
-use writer::{Grouping, Signals, Writer};
+use writer::{Grouping, Signals, Weight, Writer};
 
 /// How the file is used.
 #[derive(Clone, Debug)]
@@ -120,6 +120,15 @@ impl SqliteStore {
     /// [`StoreError::Corrupt`] with the first thing that does not.
     pub async fn check(&self) -> StoreResult<()> {
         self.readers.read(open::quick_check).await
+    }
+
+    /// Counts every connector's places from the rows: `(connector, as kept in memory, as counted)`. The two differ only
+    /// where there is a fault.
+    ///
+    /// # Errors
+    /// Where the rows cannot be read.
+    pub async fn recount(&self) -> StoreResult<Vec<(String, u32, u32)>> {
+        self.writer.call(Weight::Look, 1, claim::recount).await
     }
 
     fn owned(&self) -> StoreResult<()> {

@@ -47,12 +47,17 @@ impl Place {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
-        let folder = std::fs::canonicalize(folder).map_err(|error| {
+        let unusable = |why: &dyn std::fmt::Display| {
             StoreError::Refused(format!(
-                "{shown} cannot be opened: its folder {} cannot be used ({error}); create it or name another in [store] url",
+                "{shown} cannot be opened: its folder {} cannot be used ({why}); \
+                 create it or name another in [store] url",
                 folder.display()
             ))
-        })?;
+        };
+        let folder = std::fs::canonicalize(folder).map_err(|error| unusable(&error))?;
+        if !folder.is_dir() {
+            return Err(unusable(&"it is a file"));
+        }
         Ok(Self { shown, file: folder.join(name) })
     }
 
