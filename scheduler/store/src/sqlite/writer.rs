@@ -200,6 +200,10 @@ impl Thread {
                 calls.finished(size, calls.meter().saturating_sub(begun));
             }
         }
+        if self.grouping.shared {
+            // The log is its owner's to move.
+            return;
+        }
         // Best effort: what is in the log is safe there too.
         let _ = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
     }

@@ -103,3 +103,25 @@ async fn lists_do_not_scan() {
         assert!(plan.contains(index) && !plan.contains("TEMP B-TREE"), "{sql}: {plan}");
     }
 }
+
+/// These numbers stand in files: a new state or lane takes a new number, and none is given twice.
+#[test]
+fn stored_numbers_are_never_renumbered() {
+    let states = JobState::ALL.map(|state| (state.as_str(), state as i64));
+    let stored = [
+        ("queued", 0),
+        ("starting", 1),
+        ("running", 2),
+        ("needs_input", 3),
+        ("collecting", 4),
+        ("succeeded", 5),
+        ("failed", 6),
+        ("cancelled", 7),
+        ("limit_exceeded", 8),
+        ("parked", 9),
+    ];
+    assert_eq!(states, stored);
+    use crate::sqlite::lane::Lane;
+    let lanes = [Lane::Outputs, Lane::Going, Lane::Fresh, Lane::Later, Lane::Leased, Lane::Placed];
+    assert_eq!(lanes.map(Lane::code), [0, 1, 2, 3, 4, 5]);
+}
