@@ -186,31 +186,8 @@ impl Run {
     async fn act(&mut self, act: Act) {
         let now = self.store().now_ms().await.unwrap();
         match act {
-            Act::Submit { connector: at, priority, due } => {
-                let order = self.model.known.len();
-                let mut job = crate::conformance::job(&format!("job_{order:04}"), &connector(at));
-                (job.priority, job.due_at) = (i16::from(priority), Some(When::In(i64::from(due))));
-                let mut one = crate::conformance::submission(job);
-                one.events.clear();
-                let crate::Submitted::New(job) = self.store().submit(vec![one]).await.unwrap().remove(0) else {
-                    panic!()
-                };
-                let known = Known { rev: 1, order, kills: 0, lease: None, placed: false, job: *job };
-                self.model.known.insert(known.job.id.clone(), known);
-            }
-            Act::Claim(most) => {
-                let most = usize::from(most);
-                let expected = self.model.expected(now, most);
-                let lease = Duration::from_millis(LEASE_MS as u64);
-                let claim = self.store().claim("w", most, lease).await.unwrap();
-                let ids: Vec<_> = claim.jobs.iter().map(|claimed| claimed.job.id.clone()).collect();
-                assert_eq!(ids, expected);
-                for claimed in &claim.jobs {
-                    self.model.claimed(claimed, now);
-                    self.leases.push(claimed.lease.clone());
-                }
-                self.told(now, claim.next_due);
-            }
+            Act::Submit { connector, priority, due } => self.submit(connector, priority, due).await,
+            Act::Claim(most) => self.claim(now, usize::from(most)).await,
             Act::Start(at) => {
                 self.commit(at, |job| Transition { keep_lease: true, ..Transition::to(sent(job)) }).await;
             }
@@ -241,40 +218,9 @@ impl Run {
                 })
                 .await;
             }
-            Act::Release(at) => {
-                let Some(lease) = self.lease(at) else { return };
-                self.store().release(std::slice::from_ref(&lease)).await.unwrap();
-                let known = self.model.known.get_mut(&lease.job).unwrap();
-                if known.lease.is_some_and(|(fence, _)| fence == lease.fence) {
-                    (known.lease, known.placed) = (None, false);
-                }
-            }
-            Act::Renew(at) => {
-                let Some(lease) = self.lease(at) else { return };
-                let wanted = Duration::from_millis(LEASE_MS as u64);
-                let renewed = self.store().renew(std::slice::from_ref(&lease), wanted).await.unwrap();
-                let known = self.model.known.get_mut(&lease.job).unwrap();
-                let valid = known.lease.is_some_and(|(fence, _)| fence == lease.fence);
-                assert_eq!(renewed, [valid]);
-                if valid {
-                    known.lease = Some((lease.fence, now + LEASE_MS));
-                }
-            }
-            Act::Signal(at) => {
-                let Some(lease) = self.lease(at) else { return };
-                let known = self.model.known[&lease.job].clone();
-                if known.job.step.is_none() {
-                    return;
-                }
-                let mut job = known.job.clone();
-                job.due_at = Some(When::NOW);
-                let Committed::Done(job, rev) =
-                    self.store().apply(&lease.job, known.rev, Transition::to(job)).await.unwrap()
-                else {
-                    panic!("the revision was right")
-                };
-                self.model.committed(*job, rev, true);
-            }
+            Act::Release(at) => self.release(at).await,
+            Act::Renew(at) => self.renew(now, at).await,
+            Act::Signal(at) => self.signal(at).await,
             Act::Hold(at, how) => {
                 let reason = String::new();
                 let state = match how {
@@ -288,6 +234,66 @@ impl Run {
             Act::Wait(ms) => self.clock.advance(Duration::from_millis(u64::from(ms))),
             Act::Restart => self.restart().await,
         }
+    }
+
+    async fn submit(&mut self, at: u8, priority: i8, due: i16) {
+        let order = self.model.known.len();
+        let mut job = crate::conformance::job(&format!("job_{order:04}"), &connector(at));
+        (job.priority, job.due_at) = (i16::from(priority), Some(When::In(i64::from(due))));
+        let mut one = crate::conformance::submission(job);
+        one.events.clear();
+        let crate::Submitted::New(job) = self.store().submit(vec![one]).await.unwrap().remove(0) else { panic!() };
+        let known = Known { rev: 1, order, kills: 0, lease: None, placed: false, job: *job };
+        self.model.known.insert(known.job.id.clone(), known);
+    }
+
+    async fn claim(&mut self, now: i64, most: usize) {
+        let expected = self.model.expected(now, most);
+        let lease = Duration::from_millis(LEASE_MS as u64);
+        let claim = self.store().claim("w", most, lease).await.unwrap();
+        let ids: Vec<_> = claim.jobs.iter().map(|claimed| claimed.job.id.clone()).collect();
+        assert_eq!(ids, expected);
+        for claimed in &claim.jobs {
+            self.model.claimed(claimed, now);
+            self.leases.push(claimed.lease.clone());
+        }
+        self.told(now, claim.next_due);
+    }
+
+    async fn release(&mut self, at: u8) {
+        let Some(lease) = self.lease(at) else { return };
+        self.store().release(std::slice::from_ref(&lease)).await.unwrap();
+        let known = self.model.known.get_mut(&lease.job).unwrap();
+        if known.lease.is_some_and(|(fence, _)| fence == lease.fence) {
+            (known.lease, known.placed) = (None, false);
+        }
+    }
+
+    async fn renew(&mut self, now: i64, at: u8) {
+        let Some(lease) = self.lease(at) else { return };
+        let wanted = Duration::from_millis(LEASE_MS as u64);
+        let renewed = self.store().renew(std::slice::from_ref(&lease), wanted).await.unwrap();
+        let known = self.model.known.get_mut(&lease.job).unwrap();
+        let valid = known.lease.is_some_and(|(fence, _)| fence == lease.fence);
+        assert_eq!(renewed, [valid]);
+        if valid {
+            known.lease = Some((lease.fence, now + LEASE_MS));
+        }
+    }
+
+    async fn signal(&mut self, at: u8) {
+        let Some(lease) = self.lease(at) else { return };
+        let known = self.model.known[&lease.job].clone();
+        if known.job.step.is_none() {
+            return;
+        }
+        let mut job = known.job.clone();
+        job.due_at = Some(When::NOW);
+        let Committed::Done(job, rev) = self.store().apply(&lease.job, known.rev, Transition::to(job)).await.unwrap()
+        else {
+            panic!("the revision was right")
+        };
+        self.model.committed(*job, rev, true);
     }
 
     /// Nothing that waits for its time alone may come sooner than was told.
