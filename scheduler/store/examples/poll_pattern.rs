@@ -9,7 +9,7 @@
 use longhaul_registry::{JobRequest, SentStart, Step, Task};
 use longhaul_store::clock::{Clock, SystemClock};
 use longhaul_store::{
-    Claimed, Committed, Job, JobBody, JobState, Lease, NewEvent, SqliteOptions, SqliteStore, Store, StoreResult,
+    Claim, Claimed, Committed, Job, JobBody, JobState, Lease, NewEvent, SqliteOptions, SqliteStore, Store, StoreResult,
     Submission, Transition, When,
 };
 use serde_json::json;
@@ -30,9 +30,19 @@ struct Bench {
     store: SqliteStore,
     permits: Arc<Semaphore>,
     freed: Notify,
+    finished: Notify,
     left: AtomicU64,
     steps: AtomicU64,
     late_ms: Mutex<Vec<i64>>,
+}
+
+impl Bench {
+    /// How late the polls of a claim are.
+    fn note(&self, claim: &Claim) {
+        let mut late = self.late_ms.lock().unwrap_or_else(PoisonError::into_inner);
+        let polls = claim.jobs.iter().filter(|claimed| claimed.job.step == Some(Step::Poll));
+        late.extend(polls.map(|claimed| claim.now_ms - claimed.job.due_at.map_or(0, |due| due.resolve(0))));
+    }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -62,6 +72,7 @@ async fn run(jobs: u64, file: &std::path::Path) -> Result<(), Box<dyn Error>> {
         store,
         permits: Arc::new(Semaphore::new(IN_WORK)),
         freed: Notify::new(),
+        finished: Notify::new(),
         left: AtomicU64::new(jobs),
         steps: AtomicU64::new(0),
         late_ms: Mutex::default(),
@@ -97,22 +108,17 @@ async fn claim_all(bench: &Arc<Bench>) -> Result<(), Box<dyn Error>> {
             continue;
         }
         let claim = bench.store.claim("bench", room, LEASE).await?;
-        let mut late = bench.late_ms.lock().unwrap_or_else(PoisonError::into_inner);
-        for claimed in &claim.jobs {
-            if claimed.job.step == Some(Step::Poll) {
-                late.push(claim.now_ms - claimed.job.due_at.map_or(0, |due| due.resolve(0)));
-            }
-        }
-        drop(late);
+        bench.note(&claim);
         let full = claim.jobs.len() == room;
         for claimed in claim.jobs {
             let permit = Arc::clone(&bench.permits).acquire_owned().await?;
             let bench = Arc::clone(bench);
             tokio::spawn(async move {
-                let worked = work(&bench, claimed).await;
+                if let Err(error) = work(&bench, claimed).await {
+                    eprintln!("a step was lost: {error}");
+                }
                 drop(permit);
                 bench.freed.notify_one();
-                worked.map_err(|error| error.to_string())
             });
         }
         if !full {
@@ -120,6 +126,8 @@ async fn claim_all(bench: &Arc<Bench>) -> Result<(), Box<dyn Error>> {
             tokio::select! {
                 () = tokio::time::sleep(next) => {}
                 () = bench.store.wake() => {}
+                // The last one done ends the wait.
+                () = bench.finished.notified() => {}
             }
         }
     }
@@ -129,25 +137,26 @@ async fn claim_all(bench: &Arc<Bench>) -> Result<(), Box<dyn Error>> {
 /// The whole of a vendor that always says yes.
 async fn work(bench: &Bench, claimed: Claimed) -> StoreResult<()> {
     let Claimed { job, rev, lease, .. } = claimed;
-    let steps = match job.step {
+    match job.step {
         Some(Step::Start) => {
             let (sent, rev) = commit(bench, &lease, rev, sent(job)).await?;
             commit(bench, &lease, rev, running(sent)).await?;
-            1
+            bench.steps.fetch_add(1, Ordering::Relaxed);
         }
         Some(Step::Poll) if job.polls + 1 < POLLS => {
             commit(bench, &lease, rev, polled(job)).await?;
-            1
+            bench.steps.fetch_add(1, Ordering::Relaxed);
         }
         _ => {
             // The poll that sees success is followed by the outputs at once, under the same lease.
             let (job, rev) = commit(bench, &lease, rev, collecting(job)).await?;
             commit(bench, &lease, rev, finished(job)).await?;
-            bench.left.fetch_sub(1, Ordering::AcqRel);
-            2
+            bench.steps.fetch_add(2, Ordering::Relaxed);
+            if bench.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                bench.finished.notify_one();
+            }
         }
-    };
-    bench.steps.fetch_add(steps, Ordering::Relaxed);
+    }
     Ok(())
 }
 

@@ -135,7 +135,7 @@ pub async fn renewing_keeps_a_lease(world: World) {
     let first = world.one().await;
     for _ in 0..4 {
         world.later(10_000);
-        assert_eq!(world.store.renew(&[first.lease.clone()], LEASE).await.unwrap(), [true]);
+        assert_eq!(world.store.renew(std::slice::from_ref(&first.lease), LEASE).await.unwrap(), [true]);
         assert!(world.ids(10).await.is_empty());
     }
     world.later(15_000);

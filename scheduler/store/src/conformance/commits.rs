@@ -164,7 +164,7 @@ pub async fn a_kept_lease_goes_on(world: World) {
     let keep = Transition { keep_lease: true, ..Transition::to(sent(&claimed.job)) };
     let (job, rev) = world.done(&claimed.lease, claimed.rev, keep).await;
     assert!(world.ids(10).await.is_empty());
-    assert_eq!(world.store.renew(&[claimed.lease.clone()], Duration::from_secs(15)).await.unwrap(), [true]);
+    assert_eq!(world.store.renew(std::slice::from_ref(&claimed.lease), Duration::from_secs(15)).await.unwrap(), [true]);
     world.done(&claimed.lease, rev, Transition::to(into(&job, JobState::Running, Some((Step::Poll, 0))))).await;
     assert_eq!(world.store.renew(&[claimed.lease], Duration::from_secs(15)).await.unwrap(), [false]);
     assert_eq!(world.ids(10).await, [job.id]);

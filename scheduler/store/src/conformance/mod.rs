@@ -15,6 +15,8 @@ pub mod upkeep;
 mod world;
 
 pub use world::{Harness, Place, World};
+#[cfg(test)]
+pub(crate) use world::{event, into, job, sent, submission};
 
 use std::future::Future;
 use std::pin::Pin;

@@ -124,7 +124,7 @@ impl World {
 }
 
 /// A queued job with a fresh start, due now.
-pub(super) fn job(id: &str, connector: &str) -> Job {
+pub(crate) fn job(id: &str, connector: &str) -> Job {
     Job {
         id: id.to_owned(),
         tenant: "acme".into(),
@@ -178,19 +178,19 @@ pub(super) fn body(job: &Job) -> JobBody {
 }
 
 /// A submission with one event.
-pub(super) fn submission(job: Job) -> Submission {
+pub(crate) fn submission(job: Job) -> Submission {
     let body = body(&job);
     let events = vec![event("state")];
     Submission { job, body, idempotency: None, output_path: None, events, usage: Vec::new() }
 }
 
 /// A line of history.
-pub(super) fn event(kind: &str) -> NewEvent {
+pub(crate) fn event(kind: &str) -> NewEvent {
     NewEvent { kind: kind.to_owned(), step: Some(Step::Poll), data: json!({"kind": kind}) }
 }
 
 /// The job in another state with another step.
-pub(super) fn into(job: &Job, state: JobState, next: Option<(Step, i64)>) -> Job {
+pub(crate) fn into(job: &Job, state: JobState, next: Option<(Step, i64)>) -> Job {
     let mut job = job.clone();
     job.state = state;
     job.step = next.map(|(step, _)| step);
@@ -202,7 +202,7 @@ pub(super) fn into(job: &Job, state: JobState, next: Option<(Step, i64)>) -> Job
 }
 
 /// The job with its start written down.
-pub(super) fn sent(job: &Job) -> Job {
+pub(crate) fn sent(job: &Job) -> Job {
     let mut job = into(job, JobState::Starting, Some((Step::Start, 0)));
     job.attempt += 1;
     job.start_sent = Some(SentStart {

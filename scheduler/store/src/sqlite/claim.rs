@@ -4,7 +4,7 @@ use super::fault::{self, Done, signed, unsigned};
 use super::lane::{self, Lane, Stand};
 use super::row::Next;
 use super::writer::Session;
-use crate::{Job, JobBody, Lease};
+use crate::{ConnectorState, Job, JobBody, JobState, Lease};
 use std::sync::Arc;
 
 /// Most jobs of one connector that one claim moves from a waiting lane into a due one.
@@ -93,9 +93,11 @@ pub(super) fn release(s: &mut Session<'_>, leases: &[Lease]) -> Done<()> {
     Ok(())
 }
 
-const IN_ORDER: &str = "SELECT n, k1, k2 FROM queue WHERE cid = ?1 AND lane = ?2 ORDER BY k1, k2, n LIMIT ?3";
-const DUE: &str = "SELECT n, k1, k2 FROM queue WHERE cid = ?1 AND lane = ?2 AND k1 <= ?4 ORDER BY k1, k2, n LIMIT ?3";
-const FIRST: &str = "SELECT min(k1) FROM queue WHERE cid = ?1 AND lane = ?2";
+pub(super) const IN_ORDER: &str =
+    "SELECT n, k1, k2 FROM queue WHERE cid = ?1 AND lane = ?2 ORDER BY k1, k2, n LIMIT ?3";
+pub(super) const DUE: &str =
+    "SELECT n, k1, k2 FROM queue WHERE cid = ?1 AND lane = ?2 AND k1 <= ?4 ORDER BY k1, k2, n LIMIT ?3";
+pub(super) const FIRST: &str = "SELECT min(k1) FROM queue WHERE cid = ?1 AND lane = ?2";
 
 impl Session<'_> {
     /// Moves what became due, and leases that ended, into the lanes they belong to.
@@ -272,7 +274,7 @@ impl Session<'_> {
     /// When waiting starts may run: now, at the end of a cooling, or at no time that is known.
     fn starts_at(&self, at: usize) -> Done<i64> {
         let conn = self.board.conn(at)?;
-        if let crate::ConnectorState::Cooling { until, .. } = conn.state
+        if let ConnectorState::Cooling { until, .. } = conn.state
             && until.resolve(self.now_ms) > self.now_ms
         {
             return Ok(until.resolve(self.now_ms));
@@ -322,4 +324,22 @@ impl Session<'_> {
             oldest = oldest.min(row.get(1)?);
         }
     }
+}
+
+/// Places as kept in memory beside places as the rows tell them: jobs at the vendor, and fresh starts under a
+/// lease or with one that ended.
+pub(super) fn recount(s: &mut Session<'_>) -> Done<Vec<(String, u32, u32)>> {
+    let at_vendor = [JobState::Starting, JobState::Running, JobState::NeedsInput].map(|state| state as i64);
+    let mut count = s.conn.prepare_cached(
+        "SELECT count(*) FROM queue
+         WHERE cid = ?1 AND (state IN (?2, ?3, ?4) OR (lane IN (?5, ?6) AND owner IS NOT NULL AND slot = 1))",
+    )?;
+    let mut all = Vec::new();
+    for conn in s.board.conns() {
+        let [a, b, c] = at_vendor;
+        let counted =
+            count.query_row((conn.cid, a, b, c, Lane::Leased.code(), Lane::Placed.code()), |row| row.get(0))?;
+        all.push((conn.name.clone(), conn.in_flight, counted));
+    }
+    Ok(all)
 }

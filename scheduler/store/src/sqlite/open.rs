@@ -4,6 +4,7 @@ use super::SqliteOptions;
 use super::fault::Fault;
 use super::schema;
 use crate::{StoreError, StoreResult};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
@@ -46,12 +47,17 @@ impl Place {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
-        let folder = std::fs::canonicalize(folder).map_err(|error| {
+        let unusable = |why: &dyn std::fmt::Display| {
             StoreError::Refused(format!(
-                "{shown} cannot be opened: its folder {} cannot be used ({error}); create it or name another in [store] url",
+                "{shown} cannot be opened: its folder {} cannot be used ({why}); \
+                 create it or name another in [store] url",
                 folder.display()
             ))
-        })?;
+        };
+        let folder = std::fs::canonicalize(folder).map_err(|error| unusable(&error))?;
+        if !folder.is_dir() {
+            return Err(unusable(&"it is a file"));
+        }
         Ok(Self { shown, file: folder.join(name) })
     }
 
@@ -94,6 +100,8 @@ impl Place {
         let conn = Connection::open_with_flags(&self.file, flags).map_err(|error| self.named(error))?;
         conn.busy_timeout(BUSY).map_err(|error| self.named(error))?;
         conn.set_prepared_statement_cache_capacity(STATEMENTS);
+        // Plans must not hang on the values of a call, or each call would be planned anew.
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(|error| self.named(error))?;
         Ok(conn)
     }
 

@@ -1,8 +1,16 @@
 //! The conformance suite on SQLite, and what only SQLite has.
 
+mod faults;
+mod kill;
+mod plans;
+mod random;
+
 use super::*;
+use crate::clock::{ManualClock, SystemClock};
 use crate::conformance::{Harness, Place as Ground};
+use crate::{Job, Submission};
 use async_trait::async_trait;
+use std::path::PathBuf;
 
 struct Sqlite;
 
@@ -25,4 +33,26 @@ impl Ground for Folder {
 mod conformance {
     use super::Sqlite;
     crate::store_conformance!(Sqlite);
+}
+
+fn folder() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("longhaul.db");
+    (folder, file)
+}
+
+fn clock() -> Arc<dyn Clock> {
+    Arc::new(SystemClock::default())
+}
+
+fn open(file: &Path) -> StoreResult<SqliteStore> {
+    SqliteStore::open(file, SqliteOptions::default(), clock())
+}
+
+fn job(id: &str) -> Job {
+    crate::conformance::job(id, "flux")
+}
+
+fn submission(id: &str) -> Submission {
+    crate::conformance::submission(job(id))
 }

@@ -5,10 +5,11 @@
 
 use super::board::Board;
 use super::fault::{self, Done, Fault};
+use super::group::{Gatherer, Group};
 use super::time::Time;
 use crate::{Changed, StoreError, StoreResult};
 use rusqlite::Connection;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -40,7 +41,8 @@ pub(super) struct Session<'a> {
     pub(super) wake: &'a mut bool,
 }
 
-trait Call: Send {
+/// One call, whatever it answers.
+pub(super) trait Call: Send {
     fn run(&mut self, session: &mut Session<'_>) -> Done<()>;
     fn answer(self: Box<Self>, failed: Option<&StoreError>);
     fn weight(&self) -> Weight;
@@ -91,7 +93,7 @@ where
 pub(super) struct Grouping {
     /// Most rows' worth of calls in one transaction.
     pub(super) most: usize,
-    /// How long to wait for company, where the last group had some.
+    /// How long a group waits for company at most.
     pub(super) linger: Duration,
     /// Another process writes too: the memory is read back before every group.
     pub(super) shared: bool,
@@ -133,7 +135,7 @@ impl Writer {
             .name("store-writer".into())
             .spawn(move || {
                 let mut thread = Thread { conn, board, time, grouping, signals, stale: false, synced: true };
-                thread.serve(&inbox);
+                thread.serve(&mut Gatherer::new(inbox, grouping.most, grouping.linger));
                 drop(thread);
                 drop(guard);
             })
@@ -188,38 +190,22 @@ struct Thread {
     synced: bool,
 }
 
-type Group = Vec<Box<dyn Call>>;
-
 impl Thread {
-    fn serve(&mut self, inbox: &Receiver<Box<dyn Call>>) {
-        let mut last = 0;
-        while let Ok(first) = inbox.recv() {
-            let group = self.gather(inbox, first, last);
-            last = group.len();
+    fn serve(&mut self, calls: &mut Gatherer) {
+        while let Some(group) = calls.next() {
+            let durable = group.iter().any(|call| call.weight() == Weight::Durable);
+            let (size, begun) = (group.len(), calls.meter());
             self.handle(group);
+            if durable {
+                calls.finished(size, calls.meter().saturating_sub(begun));
+            }
+        }
+        if self.grouping.shared {
+            // The log is its owner's to move.
+            return;
         }
         // Best effort: what is in the log is safe there too.
         let _ = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-    }
-
-    /// Everything that waits. Callers that were answered together come back together, so a group smaller
-    /// than the one before gives the rest a moment.
-    fn gather(&self, inbox: &Receiver<Box<dyn Call>>, first: Box<dyn Call>, last: usize) -> Group {
-        let mut size = first.size();
-        let mut group = vec![first];
-        while size < self.grouping.most {
-            let next = match inbox.try_recv() {
-                Ok(call) => call,
-                Err(_) if group.len() + 1 < last => match inbox.recv_timeout(self.grouping.linger) {
-                    Ok(call) => call,
-                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
-                },
-                Err(_) => break,
-            };
-            size += next.size();
-            group.push(next);
-        }
-        group
     }
 
     fn handle(&mut self, mut group: Group) {
