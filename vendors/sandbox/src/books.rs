@@ -37,7 +37,7 @@ pub struct Request {
     pub body_bytes: usize,
     /// SHA-256 of the body, in hex.
     pub body_sha256: String,
-    /// The body, where it is text of at most 16 KiB.
+    /// The body, where it is text of at most 4 KiB.
     pub body: Option<String>,
     /// Status of the answer; none while it is being made and when the connection was cut.
     pub status: Option<u16>,
