@@ -83,7 +83,7 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: 
         headers: shown(&parts.headers),
         body_bytes: body.len(),
         body_sha256: sha256(&body),
-        body: (body.len() <= JOURNAL_BODY).then(|| String::from_utf8(body.to_vec()).ok()).flatten(),
+        body: (1..=JOURNAL_BODY).contains(&body.len()).then(|| String::from_utf8(body.to_vec()).ok()).flatten(),
         status: None,
         fault: None,
         scripted: false,

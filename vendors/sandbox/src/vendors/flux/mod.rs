@@ -257,6 +257,7 @@ impl StandIn for Flux {
             .route("/v1/get_result", get(poll))
             .route("/v1/credits", get(credits))
             .route("/v1/{model}", post(start))
+            .fallback(|| async { refused(StatusCode::NOT_FOUND, "Not Found") })
             .with_state(self)
     }
 

@@ -278,6 +278,7 @@ impl StandIn for Runway {
             .route("/v1/image_to_video", post(from_image))
             .route("/v1/tasks/{id}", get(poll).delete(delete))
             .route("/v1/organization", get(organization))
+            .fallback(|| async { refused(StatusCode::NOT_FOUND, "No such route.") })
             .with_state(self)
     }
 
