@@ -182,7 +182,7 @@ impl Books {
     ///
     /// # Errors
     /// A text that names the entry and what is wrong with it.
-    pub fn set_script(&self, script: &Value, now_ms: i64) -> Result<(), String> {
+    pub(crate) fn set_script(&self, script: &Value, now_ms: i64) -> Result<(), String> {
         self.lock().scripts.set(script, now_ms)
     }
 
