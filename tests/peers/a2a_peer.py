@@ -79,6 +79,7 @@ class Peer(AgentExecutor):
         self.base = base
         self.pace = pace
         self.stops: dict[str, asyncio.Event] = {}
+        self.said: dict[str, list[str]] = {}
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         """Handles one message: the first of a task or an answer to its question."""
@@ -93,13 +94,11 @@ class Peer(AgentExecutor):
         if task is None:
             task = new_task_from_user_message(message)
             await event_queue.enqueue_event(task)
-            said = [words_of(message)]
-        else:
-            said = [words_of(old) for old in task.history if old.role == Role.ROLE_USER]
-            if message.message_id not in [old.message_id for old in task.history]:
-                said.append(words_of(message))
+        # Every message counts, also one that was sent before: the SDK's history would hold it only once.
+        said = self.said.setdefault(task.id, [])
+        said.append(words_of(message))
         updater = TaskUpdater(event_queue, task.id, task.context_id)
-        await self.work(updater, directive(said[0]), said)
+        await self.work(updater, directive(said[0]), list(said))
 
     async def work(self, updater: TaskUpdater, word: str, said: list[str]) -> None:
         """Goes through the states that `word` stands for."""

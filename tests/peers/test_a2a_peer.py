@@ -15,7 +15,8 @@ import httpx
 import pytest
 from a2a.client import Client, ClientConfig, create_client
 from a2a.helpers import get_artifact_text, get_message_text, new_text_message
-from a2a.types import CancelTaskRequest, GetTaskRequest, ListTasksRequest, Message, SendMessageRequest, Task, TaskState
+from a2a.types import CancelTaskRequest, GetTaskRequest, ListTasksRequest, Message, Role, SendMessageRequest, Task
+from a2a.types import TaskState
 from a2a.utils.errors import A2AError, TaskNotCancelableError
 
 import a2a_peer
@@ -58,8 +59,7 @@ def talk(peer: str, request: pytest.FixtureRequest) -> Callable[[Callable[[Clien
 
 
 async def send(client: Client, text: str, task: Task | None = None, context: str | None = None) -> Task | Message:
-    message = new_text_message(text)
-    message.role = 1
+    message = new_text_message(text, role=Role.ROLE_USER)
     if task is not None:
         message.task_id, message.context_id = task.id, task.context_id
     if context is not None:
@@ -110,6 +110,20 @@ def test_it_asks_and_takes_answers(talk, word: str, questions: int) -> None:
             task = await send(client, answer, task)
         done = await until(client, task, TaskState.TASK_STATE_COMPLETED)
         assert get_artifact_text(done.artifacts[0]) == "Answers: " + ", ".join(answers)
+
+    talk(conversation)
+
+
+def test_an_answer_sent_twice_answers_the_next_question_too(talk) -> None:
+    async def conversation(client: Client) -> None:
+        task = await send(client, "peer:ask_twice paint the boat")
+        task = await until(client, task, TaskState.TASK_STATE_INPUT_REQUIRED)
+        answer = new_text_message("blue", task_id=task.id, context_id=task.context_id, role=Role.ROLE_USER)
+        for _ in range(2):
+            async for _event in client.send_message(SendMessageRequest(message=answer)):
+                pass
+        done = await until(client, task, TaskState.TASK_STATE_COMPLETED)
+        assert get_artifact_text(done.artifacts[0]) == "Answers: blue, blue"
 
     talk(conversation)
 
