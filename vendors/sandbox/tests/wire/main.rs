@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod claude_managed_agents;
 mod elevenlabs;
 mod flux;
 mod gate;
