@@ -3,7 +3,7 @@
 //! Nothing here sleeps for a fixed time to let something happen: it waits for a condition, looked at again and again,
 //! within a bound.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
 use longhaul_sandbox::{Books, Options, Sandbox};
 use reqwest::Method;
@@ -159,6 +159,11 @@ impl Setup {
 
     /// A connector named like its vendor, to its stand-in, polled quickly. `more` is further TOML of its section.
     pub fn connector(self, vendors: &Vendors, vendor: &str, more: &str) -> Self {
+        self.connector_named(vendor, vendors, vendor, more)
+    }
+
+    /// The same under a name of its own, for several stand-ins of one vendor.
+    pub fn connector_named(self, name: &str, vendors: &Vendors, vendor: &str, more: &str) -> Self {
         let settings = match vendor {
             "claude_managed_agents" if !more.contains("settings") => {
                 "settings = { agent_id = \"agent_sandbox\", environment_id = \"env_sandbox\" }"
@@ -173,7 +178,7 @@ impl Setup {
             "cadence = { first_s = 0.1, factor = 1.2, ceiling_s = 0.5, jitter = 0.1 }"
         };
         self.with(&format!(
-            "[connectors.{vendor}]\nvendor = \"{vendor}\"\ncredential = \"file:{key}\"\nbase_url = \"http://{at}/{vendor}\"\n\
+            "[connectors.{name}]\nvendor = \"{vendor}\"\ncredential = \"file:{key}\"\nbase_url = \"http://{at}/{vendor}\"\n\
              allow_private_network = true\nprivate_hosts = [\"{cdn}\"]\n{cadence}\n{settings}\n{more}"
         ))
     }
@@ -238,8 +243,7 @@ impl Server {
             .spawn()
             .expect("the binary starts");
         let url = format!("http://127.0.0.1:{port}");
-        let mut server =
-            Self { url, log, child, http: http(), token: None, _folder: setup.folder.clone() };
+        let mut server = Self { url, log, child, http: http(), token: None, _folder: setup.folder.clone() };
         server.ready().await;
         server
     }
@@ -326,14 +330,24 @@ impl Server {
 
     /// The job's whole history.
     pub async fn events(&self, id: &str) -> Vec<Value> {
-        let mut after = 0;
+        self.history(id, "").await
+    }
+
+    /// The job's whole history with the recorded exchanges in it.
+    pub async fn events_with_exchanges(&self, id: &str) -> Vec<Value> {
+        self.history(id, "&raw=true").await
+    }
+
+    async fn history(&self, id: &str, more: &str) -> Vec<Value> {
+        let mut cursor = "0".to_owned();
         let mut all = Vec::new();
         loop {
-            let page = self.get(&format!("/v1/jobs/{id}/events?after={after}&limit=500")).await;
-            let events = page["events"].as_array().cloned().unwrap_or_default();
-            let Some(last) = events.last() else { return all };
-            after = last["seq"].as_u64().expect("a number");
-            all.extend(events);
+            let page = self.get(&format!("/v1/jobs/{id}/events?cursor={cursor}&limit=500{more}")).await;
+            all.extend(page["events"].as_array().cloned().unwrap_or_default());
+            match page["next_cursor"].as_str() {
+                Some(next) => cursor = next.to_owned(),
+                None => return all,
+            }
         }
     }
 
@@ -346,7 +360,10 @@ impl Server {
             if states.contains(&state) {
                 return Some(job);
             }
-            assert!(!rests.contains(&state) || !job["step"].is_null(), "{id} rests in {state}, not {states:?}: {job:#}");
+            assert!(
+                !rests.contains(&state) || !job["step"].is_null(),
+                "{id} rests in {state}, not {states:?}: {job:#}"
+            );
             None
         })
         .await
@@ -369,7 +386,8 @@ impl Server {
 
     /// One metric's value, summed over the series that carry all of these label pairs (as `name="value"`).
     pub async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
-        let text = self.http.get(format!("{}/metrics", self.url)).send().await.expect("metrics").text().await.expect("text");
+        let text =
+            self.http.get(format!("{}/metrics", self.url)).send().await.expect("metrics").text().await.expect("text");
         let series = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
         let chosen = series.filter(|line| labels.iter().all(|label| line.contains(label)));
         chosen.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
