@@ -8,12 +8,13 @@ use longhaul_store::clock::{Clock, SystemClock};
 use longhaul_store::storage::ArtifactStorage;
 use longhaul_store::{SqliteOptions, SqliteStore, Store};
 use longhaul_vendors::JobVendor;
-use longhaul_worker::collect::Collector;
+use longhaul_worker::artifacts::{Prober, Staging};
+use longhaul_worker::collect::{Collector, Stage};
 use longhaul_worker::credentials::Credentials;
 use longhaul_worker::errands::Errands;
 use longhaul_worker::guard::{Guard, GuardConfig};
 use longhaul_worker::metrics::Metrics;
-use longhaul_worker::transport::FolderStaging;
+use longhaul_worker::probe::ChildLimits;
 use longhaul_worker::wire::{Counting, LiveWire, StoredInputs};
 use longhaul_worker::{Worker, WorkerParts};
 use std::collections::BTreeMap;
@@ -40,6 +41,14 @@ pub struct Product {
     /// The clock.
     pub clock: Arc<dyn Clock>,
     config: Config,
+}
+
+/// What an earlier run left in staging is kept this long.
+const STALE: Duration = Duration::from_secs(24 * 3600);
+
+/// This program's own file: probes run in it, as processes of their own.
+fn program() -> anyhow::Result<PathBuf> {
+    std::env::current_exe().context("this program's own file cannot be found")
 }
 
 /// Reads the registry; a fault in it is a fault of the build.
@@ -88,10 +97,11 @@ impl Product {
         }
         let credentials = Credentials::new(Arc::new(env::lookup));
         let folder = config.staging();
-        std::fs::create_dir_all(&folder).with_context(|| {
-            format!("the staging folder {} cannot be used; name another in [worker] staging", folder.display())
-        })?;
-        let staging = Arc::new(FolderStaging { folder: folder.clone() });
+        let staging = Staging::new(&folder, config.artifacts.max_bytes)?;
+        let swept = staging.sweep(STALE, self.clock.wall_ms())?;
+        if swept > 0 {
+            info!(files = swept, "files that an earlier run left in staging are gone");
+        }
         let inputs = StoredInputs {
             store: self.store.clone(),
             storage: self.storage.clone(),
@@ -100,19 +110,20 @@ impl Product {
         let wire = Arc::new(LiveWire {
             guard: guard.clone(),
             credentials: credentials.clone(),
-            staging,
+            staging: Arc::new(Stage(staging.clone())),
             max_bytes: config.artifacts.max_bytes,
             inputs: Arc::new(inputs),
+            store: self.store.clone(),
             clock: self.clock.clone(),
         });
         let hosts = &config.notify.private_hosts;
         let errands =
             Errands::new(guard, hosts, credentials, config.notify.secret.clone(), wire.clone(), &self.vendors)?;
         let collector = Collector {
-            staging: folder,
+            staging,
+            prober: Prober::child(program()?, ChildLimits::default()),
             storage: self.storage.clone(),
             store: self.store.clone(),
-            probe: std::env::current_exe().context("this program's own file cannot be found")?,
         };
         Ok(Worker::new(WorkerParts {
             store: self.store.clone(),

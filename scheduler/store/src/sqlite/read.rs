@@ -226,6 +226,21 @@ pub(super) fn same_bytes(conn: &Connection, tenant: &str, sha256: &str, not_job:
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
+/// Those of these vendor ids that another job of the connector holds.
+pub(super) fn taken_ids(conn: &Connection, connector: &str, ids: &[String], not_job: &str) -> Done<Vec<String>> {
+    let mut read = conn.prepare_cached(
+        "SELECT 1 FROM connectors c JOIN vendor_ids v ON v.cid = c.cid JOIN jobs j ON j.n = v.n
+         WHERE c.name = ?1 AND v.vendor_job_id = ?2 AND j.id <> ?3 LIMIT 1",
+    )?;
+    let mut taken = Vec::new();
+    for id in ids {
+        if read.exists((connector, id, not_job))? {
+            taken.push(id.clone());
+        }
+    }
+    Ok(taken)
+}
+
 /// Every token.
 pub(super) fn tokens(conn: &Connection) -> Done<Vec<TokenRow>> {
     let mut read = conn.prepare_cached("SELECT token FROM tokens ORDER BY id")?;
