@@ -71,7 +71,7 @@ impl Product {
         let path = config.sqlite_path();
         let opening = {
             let clock = clock.clone();
-            tokio::task::spawn_blocking(move || SqliteStore::open(path, SqliteOptions::default(), clock))
+            tokio::task::spawn_blocking(move || SqliteStore::open(path, SqliteOptions { end_leases: true, ..SqliteOptions::default() }, clock))
         };
         let store: Arc<dyn Store> = Arc::new(opening.await??);
         let storage = ArtifactStorage::open(&config.artifacts.url, env::lookup)?;
@@ -80,6 +80,11 @@ impl Product {
             .values()
             .filter_map(|connector| connector.limits.in_flight.map(|in_flight| (connector.name.clone(), in_flight)));
         store.set_limits(limits.collect()).await?;
+        for (name, connector) in connectors.iter() {
+            if connector.limits.starts_per_minute.is_some() || connector.limits.requests_per_second.is_some() {
+                info!(connector = %name, "of its limits this version keeps in_flight; starts_per_minute and requests_per_second are read only");
+            }
+        }
         for (name, tenant) in &config.tenants {
             if tenant.budget_usd_per_month.is_some() {
                 warn!(tenant = %name, "budget_usd_per_month is read but not enforced by this version; use limits.max_cost_usd");
@@ -141,7 +146,8 @@ impl Product {
         }))
     }
 
-    fn api(&self, listen: SocketAddr, metrics: &Metrics) -> Arc<Api> {
+    fn api(&self, listen: SocketAddr, metrics: &Metrics, worker: &Worker) -> Arc<Api> {
+        let (pulse, clock) = (worker.pulse(), self.clock.clone());
         let config = &self.config;
         Api::new(ApiParts {
             store: self.store.clone(),
@@ -161,6 +167,7 @@ impl Product {
                 heartbeat: Duration::from_secs(15),
             },
             metrics_sources: vec![metrics.registry()],
+            worker_idle: Some(Arc::new(move || pulse.since(&*clock))),
         })
     }
 
@@ -172,7 +179,7 @@ impl Product {
         let listen = listener.local_addr()?;
         let metrics = Arc::new(Metrics::default());
         let worker = self.worker(metrics.clone())?;
-        let api = self.api(listen, &metrics);
+        let api = self.api(listen, &metrics, &worker);
         let running = services::start_all(&api);
         let working = tokio::spawn(worker.run(stop.clone()));
         info!(listen = %listen, connectors = self.connectors.len(), "longhaul is ready on http://{listen}");

@@ -1,6 +1,9 @@
 //! Tests of the whole product: the real binary against the stand-ins.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub, missing_docs, reason = "a test binary has no outside")]
+
 #[path = "../support/mod.rs"]
 mod support;
 
+mod codes;
 mod first;

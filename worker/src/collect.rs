@@ -7,7 +7,7 @@ use crate::artifacts::{
 use crate::runner::{Collect, Collecting, Session, request_hash};
 use crate::transport::{StagingArea, StagingWriter};
 use async_trait::async_trait;
-use longhaul_registry::{ArtifactDraft, Collected, Failure, FailureKind, Note, Retry, SpecCheck};
+use longhaul_registry::{ArtifactDraft, Collected, DraftSource, Failure, FailureKind, Note, Retry, SpecCheck};
 use longhaul_store::advance::derived_uuid;
 use longhaul_store::storage::{ArtifactStorage, StorageError};
 use longhaul_store::{Artifact, Store};
@@ -55,7 +55,12 @@ impl Collect for Collector {
             return Err(failure.clone());
         }
         for one in &held {
-            report.notes.extend(self.twins(&what, &one.described.sha256).await);
+            let twins = self.twins(&what, &one.described.sha256).await;
+            let linked = matches!(one.draft.source, DraftSource::Url { .. });
+            if linked && !twins.is_empty() && what.job.fresh_links == 0 {
+                return Err(anothers_bytes());
+            }
+            report.notes.extend(twins);
         }
         let artifacts = self.place_all(&what, held).await?;
         let failure = failure.or_else(|| strict(&what, &artifacts));
@@ -184,9 +189,15 @@ fn strict(what: &Collecting<'_>, artifacts: &[Artifact]) -> Option<Failure> {
     })
 }
 
+/// A link that leads to another job's output is asked for once more; the same bytes again are then taken, with a warning.
+fn anothers_bytes() -> Failure {
+    let message = "the link leads to bytes that are another job's output; the vendor is asked for a fresh link";
+    Failure::new(FailureKind::OutputExpired, Retry::Backoff, message).code("same_bytes")
+}
+
 /// Artifact storage that does not take a file is a passing fault of ours: the bytes stay at the vendor.
 fn unplaced(error: StorageError) -> Failure {
-    Failure::new(FailureKind::VendorError, Retry::Backoff, error.to_string()).code("storage_unavailable")
+    Failure::new(FailureKind::Internal, Retry::Backoff, error.to_string()).code("storage_unavailable")
 }
 
 fn disposition_name(header: &str) -> Option<String> {

@@ -117,8 +117,8 @@ impl Transport for LiveSession {
 /// be another worker's.
 fn lease_ran_out() -> Failure {
     let message = "the lease ran out before the paid call could leave; nothing was sent";
-    let mut failure = Failure::new(FailureKind::Internal, Retry::Backoff, message).code("lease_ran_out");
-    (failure.kind, failure.unsent) = (FailureKind::Timeout, true);
+    let mut failure = Failure::new(FailureKind::Timeout, Retry::Backoff, message).code("lease_ran_out");
+    failure.unsent = true;
     failure
 }
 
