@@ -3,17 +3,17 @@
 //! Nothing here sleeps for a fixed time to let something happen: it waits for a condition, looked at again and again,
 //! within a bound.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
 use longhaul_sandbox::{Books, Options, Sandbox};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::process::{Child, Command};
 
 /// The binary under test.
@@ -22,6 +22,9 @@ pub const LONGHAUL: &str = env!("CARGO_BIN_EXE_longhaul");
 pub const KEY: &str = "sandbox-CANARY-51f0c2";
 /// How long anything may take before a test calls it stuck.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// States that a job leaves only when told to.
+pub const RESTS: [&str; 5] = ["succeeded", "failed", "cancelled", "limit_exceeded", "parked"];
 
 /// An HTTP client of the tests' own.
 pub fn http() -> reqwest::Client {
@@ -35,14 +38,19 @@ pub fn http() -> reqwest::Client {
 }
 
 /// Waits until a condition gives a value; panics with `what` after `PATIENCE`.
-pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, look: impl FnMut() -> F) -> T {
+    within(PATIENCE, what, look).await
+}
+
+/// The same with another bound.
+pub async fn within<T, F: Future<Output = Option<T>>>(bound: Duration, what: &str, mut look: impl FnMut() -> F) -> T {
     #[expect(clippy::disallowed_methods, reason = "a bound on waiting")]
     let began = Instant::now();
     loop {
         if let Some(found) = look().await {
             return found;
         }
-        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(began.elapsed() < bound, "not within {bound:?}: {what}");
         tokio::time::sleep(Duration::from_millis(25)).await;
     }
 }
@@ -59,15 +67,27 @@ pub struct Vendors {
     pub books: Books,
     sandbox: Sandbox,
     http: reqwest::Client,
+    /// The address, taken and not listened on.
+    shut: Mutex<Option<TcpSocket>>,
 }
 
 impl Vendors {
     /// Starts them; an ordinary job takes `pace`.
     pub async fn start(pace: Duration) -> Self {
+        let vendors = Self::closed(pace).await;
+        vendors.open();
+        vendors
+    }
+
+    /// The same with nobody listening at their address until [`Vendors::open`].
+    pub async fn closed(pace: Duration) -> Self {
+        let main = TcpSocket::new_v4().expect("a socket");
+        main.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
         let bind = async || TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let (main, cdn, other) = (bind().await, bind().await, bind().await);
+        let (cdn, other) = (bind().await, bind().await);
         let place = |listener: &TcpListener| listener.local_addr().expect("an address").to_string();
-        let (at, cdn_at, other_at) = (place(&main), place(&cdn), place(&other));
+        let at = main.local_addr().expect("an address").to_string();
+        let (cdn_at, other_at) = (place(&cdn), place(&other));
         #[expect(clippy::disallowed_methods, reason = "the vendors' wall clock")]
         let clock = || {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -78,11 +98,20 @@ impl Vendors {
         options.other_url = Some(format!("http://{other_at}"));
         options.pace = pace;
         let sandbox = Sandbox::new(options);
-        for listener in [main, cdn, other] {
+        for listener in [cdn, other] {
             let sandbox = sandbox.clone();
             tokio::spawn(async move { sandbox.serve(listener, std::future::pending()).await });
         }
-        Self { at, cdn: cdn_at, other: other_at, books: sandbox.books(), sandbox, http: http() }
+        let shut = Mutex::new(Some(main));
+        Self { at, cdn: cdn_at, other: other_at, books: sandbox.books(), sandbox, http: http(), shut }
+    }
+
+    /// Begins to listen; once.
+    pub fn open(&self) {
+        let socket = self.shut.lock().expect("a lock").take().expect("not open yet");
+        let listener = socket.listen(1024).expect("a listener");
+        let sandbox = self.sandbox.clone();
+        tokio::spawn(async move { sandbox.serve(listener, std::future::pending()).await });
     }
 
     /// The vendors that have a stand-in.
@@ -159,6 +188,11 @@ impl Setup {
 
     /// A connector named like its vendor, to its stand-in, polled quickly. `more` is further TOML of its section.
     pub fn connector(self, vendors: &Vendors, vendor: &str, more: &str) -> Self {
+        self.connector_named(vendor, vendors, vendor, more)
+    }
+
+    /// The same under a name of its own, for several stand-ins of one vendor.
+    pub fn connector_named(self, name: &str, vendors: &Vendors, vendor: &str, more: &str) -> Self {
         let settings = match vendor {
             "claude_managed_agents" if !more.contains("settings") => {
                 "settings = { agent_id = \"agent_sandbox\", environment_id = \"env_sandbox\" }"
@@ -173,7 +207,7 @@ impl Setup {
             "cadence = { first_s = 0.1, factor = 1.2, ceiling_s = 0.5, jitter = 0.1 }"
         };
         self.with(&format!(
-            "[connectors.{vendor}]\nvendor = \"{vendor}\"\ncredential = \"file:{key}\"\nbase_url = \"http://{at}/{vendor}\"\n\
+            "[connectors.{name}]\nvendor = \"{vendor}\"\ncredential = \"file:{key}\"\nbase_url = \"http://{at}/{vendor}\"\n\
              allow_private_network = true\nprivate_hosts = [\"{cdn}\"]\n{cadence}\n{settings}\n{more}"
         ))
     }
@@ -238,8 +272,7 @@ impl Server {
             .spawn()
             .expect("the binary starts");
         let url = format!("http://127.0.0.1:{port}");
-        let mut server =
-            Self { url, log, child, http: http(), token: None, _folder: setup.folder.clone() };
+        let mut server = Self { url, log, child, http: http(), token: None, _folder: setup.folder.clone() };
         server.ready().await;
         server
     }
@@ -326,27 +359,39 @@ impl Server {
 
     /// The job's whole history.
     pub async fn events(&self, id: &str) -> Vec<Value> {
-        let mut after = 0;
+        self.history(id, "").await
+    }
+
+    /// The job's whole history with the recorded exchanges in it.
+    pub async fn events_with_exchanges(&self, id: &str) -> Vec<Value> {
+        self.history(id, "&raw=true").await
+    }
+
+    async fn history(&self, id: &str, more: &str) -> Vec<Value> {
+        let mut cursor = "0".to_owned();
         let mut all = Vec::new();
         loop {
-            let page = self.get(&format!("/v1/jobs/{id}/events?after={after}&limit=500")).await;
-            let events = page["events"].as_array().cloned().unwrap_or_default();
-            let Some(last) = events.last() else { return all };
-            after = last["seq"].as_u64().expect("a number");
-            all.extend(events);
+            let page = self.get(&format!("/v1/jobs/{id}/events?cursor={cursor}&limit=500{more}")).await;
+            all.extend(page["events"].as_array().cloned().unwrap_or_default());
+            match page["next_cursor"].as_str() {
+                Some(next) => cursor = next.to_owned(),
+                None => return all,
+            }
         }
     }
 
     /// Waits until the job is in one of these states; panics with the job where it rests in another.
     pub async fn job_in(&self, id: &str, states: &[&str]) -> Value {
-        let rests = ["succeeded", "failed", "cancelled", "limit_exceeded", "parked"];
         until(&format!("{id} in {states:?}"), async || {
             let job = self.job(id).await;
             let state = job["state"].as_str().unwrap_or_default();
             if states.contains(&state) {
                 return Some(job);
             }
-            assert!(!rests.contains(&state) || !job["step"].is_null(), "{id} rests in {state}, not {states:?}: {job:#}");
+            assert!(
+                !RESTS.contains(&state) || !job["step"].is_null(),
+                "{id} rests in {state}, not {states:?}: {job:#}"
+            );
             None
         })
         .await
@@ -354,7 +399,16 @@ impl Server {
 
     /// Waits until the job rests: ended, or parked.
     pub async fn job_at_rest(&self, id: &str) -> Value {
-        self.job_in(id, &["succeeded", "failed", "cancelled", "limit_exceeded", "parked"]).await
+        self.at_rest_within(id, PATIENCE).await
+    }
+
+    /// The same with another bound.
+    pub async fn at_rest_within(&self, id: &str, bound: Duration) -> Value {
+        within(bound, &format!("{id} at rest"), async || {
+            let job = self.job(id).await;
+            RESTS.contains(&job["state"].as_str().unwrap_or_default()).then_some(job)
+        })
+        .await
     }
 
     /// An artifact's bytes.
@@ -367,9 +421,16 @@ impl Server {
         request.send().await.expect("the server answers").bytes().await.expect("bytes").to_vec()
     }
 
+    /// All metrics, as they are scraped.
+    pub async fn metrics(&self) -> String {
+        let answer = self.http.get(format!("{}/metrics", self.url)).send().await.expect("metrics");
+        answer.text().await.expect("text")
+    }
+
     /// One metric's value, summed over the series that carry all of these label pairs (as `name="value"`).
     pub async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
-        let text = self.http.get(format!("{}/metrics", self.url)).send().await.expect("metrics").text().await.expect("text");
+        let text =
+            self.http.get(format!("{}/metrics", self.url)).send().await.expect("metrics").text().await.expect("text");
         let series = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
         let chosen = series.filter(|line| labels.iter().all(|label| line.contains(label)));
         chosen.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
