@@ -198,12 +198,21 @@ pub(crate) fn marker_of(body: &[u8]) -> String {
 #[derive(Debug, Clone)]
 pub(crate) struct PaidStart {
     pub(crate) vendor_job_id: Option<String>,
+    /// What tells this job from others, where the request alone does not say it.
+    pub(crate) marker: Option<String>,
 }
 
 /// Marks the answer to a start that the vendor took and will bill.
 #[must_use]
 pub(crate) fn paid(mut response: Response, vendor_job_id: Option<&str>) -> Response {
-    response.extensions_mut().insert(PaidStart { vendor_job_id: vendor_job_id.map(str::to_owned) });
+    response.extensions_mut().insert(PaidStart { vendor_job_id: vendor_job_id.map(str::to_owned), marker: None });
+    response
+}
+
+/// The same for a vendor whose start is told apart by what it knows from earlier requests.
+#[must_use]
+pub(crate) fn paid_as(mut response: Response, vendor_job_id: &str, marker: String) -> Response {
+    response.extensions_mut().insert(PaidStart { vendor_job_id: Some(vendor_job_id.to_owned()), marker: Some(marker) });
     response
 }
 

@@ -1,5 +1,6 @@
 //! The stand-ins, one module a vendor.
 
+mod claude_managed_agents;
 mod elevenlabs;
 mod fields;
 mod flux;
@@ -12,6 +13,7 @@ use crate::standin::{Desk, StandIn};
 /// Every stand-in there is.
 pub(crate) fn all(desk: &Desk) -> Vec<Arc<dyn StandIn>> {
     vec![
+        Arc::new(claude_managed_agents::Claude::new(desk.clone())),
         Arc::new(elevenlabs::ElevenLabs::new(desk.clone())),
         Arc::new(flux::Flux::new(desk.clone())),
         Arc::new(runway::Runway::new(desk.clone())),

@@ -1,5 +1,6 @@
 //! The sandbox over real sockets: each vendor by its wire page, then faults, scripts and books.
 
+mod claude_managed_agents;
 mod elevenlabs;
 mod flux;
 mod gate;
