@@ -22,7 +22,7 @@ use crate::wire::{Cut, Wire};
 /// The largest request body taken.
 const BODY_CAP: usize = 128 * 1024 * 1024;
 /// The largest body kept in the journal.
-const JOURNAL_BODY: usize = 16 * 1024;
+const JOURNAL_BODY: usize = 4 * 1024;
 
 /// Headers that carry a key with one vendor or another.
 const KEY_HEADERS: [&str; 7] =
@@ -83,7 +83,7 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: 
         headers: shown(&parts.headers),
         body_bytes: body.len(),
         body_sha256: sha256(&body),
-        body: (body.len() <= JOURNAL_BODY).then(|| String::from_utf8(body.to_vec()).ok()).flatten(),
+        body: (1..=JOURNAL_BODY).contains(&body.len()).then(|| String::from_utf8(body.to_vec()).ok()).flatten(),
         status: None,
         fault: None,
         scripted: false,
@@ -92,8 +92,9 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: 
         request_on_connection: nth,
     });
     let reused = nth.is_some_and(|nth| nth > 1);
+    let key = key_of(&parts.headers).unwrap_or_default();
     let fault = gate.desk.books().take_fault(&target.vendor, &route, reused);
-    let visit = Visit { gate: Arc::clone(&gate), target, route, query, body, seq, leak, reused, wire };
+    let visit = Visit { gate: Arc::clone(&gate), target, route, query, body, seq, leak, reused, key, wire };
     // A vendor goes on with what it has read whether or not the client is still there.
     let answering = tokio::spawn(visit.answer(parts, next, fault));
     answering.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
@@ -123,6 +124,7 @@ struct Visit {
     seq: u64,
     leak: bool,
     reused: bool,
+    key: String,
     wire: Option<Wire>,
 }
 
@@ -172,6 +174,7 @@ impl Visit {
             query: &self.query,
             body: &self.body,
             reused: self.reused,
+            key: &self.key,
             now_ms: desk.now_ms(),
             places: &places,
         })
@@ -304,8 +307,9 @@ async fn spoil(kind: FaultKind, rule: Option<&Fault>, response: Response, wire: 
         }
         FaultKind::Garbage => {
             let kind = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            let kind = kind.unwrap_or("application/json");
             let noise: Vec<u8> = (0..512_u32).map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
-            replaced(rule, &kind.unwrap_or("application/json").to_owned(), noise.into())
+            replaced(rule, kind, noise.into())
         }
     }
 }
@@ -367,6 +371,12 @@ fn carries_key(headers: &HeaderMap) -> bool {
     headers.iter().any(|(name, value)| {
         KEY_HEADERS.contains(&name.as_str()) || String::from_utf8_lossy(value.as_bytes()).contains("sandbox-")
     })
+}
+
+/// The first key that the headers carry, without its scheme.
+fn key_of(headers: &HeaderMap) -> Option<String> {
+    let value = KEY_HEADERS.iter().find_map(|name| headers.get(*name))?.to_str().ok()?;
+    Some(value.split_once(' ').map_or(value, |(_, key)| key).to_owned())
 }
 
 /// Headers as the journal shows them.

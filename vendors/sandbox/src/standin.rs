@@ -84,6 +84,18 @@ impl Desk {
         i64::try_from(self.0.options.pace.as_millis()).unwrap_or(i64::MAX)
     }
 
+    /// How long a job takes from start to end, in milliseconds: ten times as long for `slow`, for ever for
+    /// `never_ends`; `short_url` jobs end together, at the next whole five seconds.
+    #[must_use]
+    pub(crate) fn run_ms(&self, scenario: &str) -> i64 {
+        match scenario {
+            "slow" => self.pace_ms().saturating_mul(10),
+            "never_ends" => i64::MAX / 2,
+            "short_url" => 5_000 - self.now_ms().rem_euclid(5_000),
+            _ => self.pace_ms(),
+        }
+    }
+
     /// The base URL of a vendor, without a slash at the end.
     #[must_use]
     pub(crate) fn base(&self, vendor: &str) -> String {
