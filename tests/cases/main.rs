@@ -7,6 +7,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod agent;
 mod cancel;
 mod common;
 mod downloads;

@@ -40,7 +40,7 @@ async fn unknown_word() {
     succeeded(&job);
     booked_once(&job, "credits", "2.5");
     assert_eq!(job["errors"], 0);
-    assert_eq!(states(&server, &id).await, ["starting", "running", "collecting", "succeeded"]);
+    assert_eq!(states(&server, &id).await, ["queued", "starting", "running", "collecting", "succeeded"]);
     assert_eq!(events_of(&server, &id, "error").await, Vec::<Value>::new());
     let told = events_of(&server, &id, "warning").await;
     let words: Vec<&str> = told.iter().filter_map(|event| event["data"]["word"].as_str()).collect();

@@ -1,7 +1,7 @@
 //! Paid starts: sent once, whatever becomes of the answer.
 
 use crate::common::{artifacts, booked_once, events_of, image, one, succeeded, usage, video};
-use crate::support::{Setup, Vendors, until};
+use crate::support::{Server, Setup, Vendors, until};
 use crate::waits;
 use libtest_mimic::Trial;
 use reqwest::Method;
@@ -45,7 +45,7 @@ async fn lost_answer() {
         assert_eq!(job["error"]["code"], "start_unknown", "{job:#}");
         assert_eq!(artifacts(&job), 0);
         assert!(usage(&job).iter().all(|(_, _, source)| source != "reported"), "{job:#}");
-        assert_eq!(server.metric("longhaul_jobs", &["connector=\"flux\"", "state=\"parked\""]).await, 1.0);
+        gauge(&server, 1.0).await;
         let before = vendors.starts("flux");
         let (status, answer) = server.post(&format!("/v1/jobs/{id}/resolve"), json!({"vendor_job_id": found})).await;
         assert_eq!(status, 200, "{answer}");
@@ -56,7 +56,16 @@ async fn lost_answer() {
         assert_eq!(vendors.starts("flux"), before);
     }
     assert_eq!(vendors.starts("flux"), 2, "one each");
-    assert_eq!(server.metric("longhaul_jobs", &["connector=\"flux\"", "state=\"parked\""]).await, 0.0);
+    gauge(&server, 0.0).await;
+}
+
+/// Waits until so many jobs of flux are shown as parked.
+async fn gauge(server: &Server, parked: f64) {
+    until(&format!("{parked} parked"), async || {
+        let shown = server.metric("longhaul_jobs", &["connector=\"flux\"", "state=\"parked\""]).await;
+        (shown == parked).then_some(())
+    })
+    .await;
 }
 
 async fn idle_connection_poll() {

@@ -153,7 +153,7 @@ async fn unreadable_answers() {
                 {"status": 200, "raw": "<html>login</html>", "content_type": "text/html"},
                 {"status": 200, "raw": "{\"id\":\"dr1\",\"sta", "content_type": "application/json"}]},
             {"step": "poll", "times": 4, "status": 200, "body": {"id": "dr1", "status": "Pending"}},
-            {"step": "poll", "each": [{"fault": "reset"}, {"status": 408}, {"status": 429}, {"status": 503}]},
+            {"step": "poll", "each": [{"fault": "reset", "times": 2}, {"status": 408}, {"status": 429}, {"status": 503}]},
             {"step": "poll", "status": 200, "body": {"id": "dr1", "status": "Ready", "cost": 9, "result": {"sample": "{cdn}/o.png"}}},
             {"step": "download", "file": "png 512x512"},
         ]}))
