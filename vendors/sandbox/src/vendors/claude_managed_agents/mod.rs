@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 
 use super::fields::Tries;
 use crate::faults::FaultKind;
-use crate::files::{Trouble, serve};
+use crate::files::serve;
 use crate::standin::{Desk, StandIn, paid_as, spoiled};
 use deliverables::Deliverable;
 use http::{Query, Refusal, admit, coded, conflict, error, finish, fresh_id, invalid, not_found, time};
@@ -394,12 +394,12 @@ impl Claude {
         }
         let file = &stored.file;
         let whole = || serve(headers, id, &file.mime, file.bytes.clone());
-        Ok(match Trouble::of(&session.scenario) {
-            None => whole(),
-            Some(Trouble::Truncated) => spoiled(whole(), FaultKind::Truncate),
-            Some(Trouble::Html) => spoiled(whole(), FaultKind::Html),
-            Some(Trouble::Empty) => serve(headers, id, &file.mime, Bytes::new()),
-            Some(Trouble::Missing) => return Err(not_found(&format!("no file {id}"))),
+        Ok(match session.scenario.as_str() {
+            "truncated" => spoiled(whole(), FaultKind::Truncate),
+            "html" => spoiled(whole(), FaultKind::Html),
+            "empty_file" => serve(headers, id, &file.mime, Bytes::new()),
+            "missing_file" => return Err(not_found(&format!("no file {id}"))),
+            _ => whole(),
         })
     }
 }
