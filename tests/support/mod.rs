@@ -329,7 +329,7 @@ impl Server {
         let mut after = 0;
         let mut all = Vec::new();
         loop {
-            let page = self.get(&format!("/v1/jobs/{id}/events?after={after}&limit=500")).await;
+            let page = self.get(&format!("/v1/jobs/{id}/events?cursor={after}&limit=500")).await;
             let events = page["events"].as_array().cloned().unwrap_or_default();
             let Some(last) = events.last() else { return all };
             after = last["seq"].as_u64().expect("a number");
