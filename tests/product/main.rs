@@ -3,4 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bad_input;
+mod cli;
+mod docs;
 mod first;

@@ -3,7 +3,7 @@
 //! Nothing here sleeps for a fixed time to let something happen: it waits for a condition, looked at again and again,
 //! within a bound.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
 use longhaul_sandbox::{Books, Options, Sandbox};
 use reqwest::Method;
@@ -205,7 +205,8 @@ impl Setup {
         path
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    /// A command in this set-up, not yet started: stdin is empty, stdout and stderr are the caller's to set.
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(LONGHAUL);
         command.args(args).arg("--config").arg(self.config()).current_dir(self.folder());
         command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.folder()).env("RUST_LOG", "info");
@@ -238,8 +239,7 @@ impl Server {
             .spawn()
             .expect("the binary starts");
         let url = format!("http://127.0.0.1:{port}");
-        let mut server =
-            Self { url, log, child, http: http(), token: None, _folder: setup.folder.clone() };
+        let mut server = Self { url, log, child, http: http(), token: None, _folder: setup.folder.clone() };
         server.ready().await;
         server
     }
@@ -284,6 +284,18 @@ impl Server {
         let status = std::process::Command::new("kill").arg(self.pid().to_string()).status().expect("kill");
         assert!(status.success());
         self.child.wait().await.expect("it ends").code()
+    }
+
+    /// Waits until it ends by itself; the exit code.
+    pub async fn ended(&mut self) -> Option<i32> {
+        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        ended.expect("serve ends").expect("it ends").code()
+    }
+
+    /// A signal by its name, such as `TERM`.
+    pub fn signal(&self, name: &str) {
+        let status = std::process::Command::new("kill").args(["-s", name, &self.pid().to_string()]).status();
+        assert!(status.expect("kill").success());
     }
 
     /// Any call: status and JSON (null where the answer is none).
@@ -346,7 +358,10 @@ impl Server {
             if states.contains(&state) {
                 return Some(job);
             }
-            assert!(!rests.contains(&state) || !job["step"].is_null(), "{id} rests in {state}, not {states:?}: {job:#}");
+            assert!(
+                !rests.contains(&state) || !job["step"].is_null(),
+                "{id} rests in {state}, not {states:?}: {job:#}"
+            );
             None
         })
         .await
@@ -369,7 +384,8 @@ impl Server {
 
     /// One metric's value, summed over the series that carry all of these label pairs (as `name="value"`).
     pub async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
-        let text = self.http.get(format!("{}/metrics", self.url)).send().await.expect("metrics").text().await.expect("text");
+        let text =
+            self.http.get(format!("{}/metrics", self.url)).send().await.expect("metrics").text().await.expect("text");
         let series = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
         let chosen = series.filter(|line| labels.iter().all(|label| line.contains(label)));
         chosen.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
