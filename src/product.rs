@@ -8,12 +8,13 @@ use longhaul_store::clock::{Clock, SystemClock};
 use longhaul_store::storage::ArtifactStorage;
 use longhaul_store::{SqliteOptions, SqliteStore, Store};
 use longhaul_vendors::JobVendor;
-use longhaul_worker::collect::Collector;
+use longhaul_worker::artifacts::{Prober, Staging};
+use longhaul_worker::collect::{Collector, Stage};
 use longhaul_worker::credentials::Credentials;
 use longhaul_worker::errands::Errands;
 use longhaul_worker::guard::{Guard, GuardConfig};
 use longhaul_worker::metrics::Metrics;
-use longhaul_worker::transport::FolderStaging;
+use longhaul_worker::probe::ChildLimits;
 use longhaul_worker::wire::{Counting, LiveWire, StoredInputs};
 use longhaul_worker::{Worker, WorkerParts};
 use std::collections::BTreeMap;
@@ -42,6 +43,14 @@ pub struct Product {
     config: Config,
 }
 
+/// What an earlier run left in staging is kept this long.
+const STALE: Duration = Duration::from_secs(24 * 3600);
+
+/// This program's own file: probes run in it, as processes of their own.
+fn program() -> anyhow::Result<PathBuf> {
+    std::env::current_exe().context("this program's own file cannot be found")
+}
+
 /// Reads the registry; a fault in it is a fault of the build.
 ///
 /// # Errors
@@ -62,7 +71,7 @@ impl Product {
         let path = config.sqlite_path();
         let opening = {
             let clock = clock.clone();
-            tokio::task::spawn_blocking(move || SqliteStore::open(path, SqliteOptions::default(), clock))
+            tokio::task::spawn_blocking(move || SqliteStore::open(path, SqliteOptions { end_leases: true, ..SqliteOptions::default() }, clock))
         };
         let store: Arc<dyn Store> = Arc::new(opening.await??);
         let storage = ArtifactStorage::open(&config.artifacts.url, env::lookup)?;
@@ -71,8 +80,20 @@ impl Product {
             .values()
             .filter_map(|connector| connector.limits.in_flight.map(|in_flight| (connector.name.clone(), in_flight)));
         store.set_limits(limits.collect()).await?;
+<<<<<<< HEAD
         for (key, instead) in config.without_effect() {
             warn!(key, "{key} has no effect: {instead}");
+=======
+        for (name, connector) in connectors.iter() {
+            if connector.limits.starts_per_minute.is_some() || connector.limits.requests_per_second.is_some() {
+                info!(connector = %name, "of its limits this version keeps in_flight; starts_per_minute and requests_per_second are read only");
+            }
+        }
+        for (name, tenant) in &config.tenants {
+            if tenant.budget_usd_per_month.is_some() {
+                warn!(tenant = %name, "budget_usd_per_month is read but not enforced by this version; use limits.max_cost_usd");
+            }
+>>>>>>> main
         }
         Ok(Self { registry, connectors, vendors, store, storage, clock, config })
     }
@@ -86,10 +107,11 @@ impl Product {
         }
         let credentials = Credentials::new(Arc::new(env::lookup));
         let folder = config.staging();
-        std::fs::create_dir_all(&folder).with_context(|| {
-            format!("the staging folder {} cannot be used; name another in [worker] staging", folder.display())
-        })?;
-        let staging = Arc::new(FolderStaging { folder: folder.clone() });
+        let staging = Staging::new(&folder, config.artifacts.max_bytes)?;
+        let swept = staging.sweep(STALE, self.clock.wall_ms())?;
+        if swept > 0 {
+            info!(files = swept, "files that an earlier run left in staging are gone");
+        }
         let inputs = StoredInputs {
             store: self.store.clone(),
             storage: self.storage.clone(),
@@ -98,19 +120,20 @@ impl Product {
         let wire = Arc::new(LiveWire {
             guard: guard.clone(),
             credentials: credentials.clone(),
-            staging,
+            staging: Arc::new(Stage(staging.clone())),
             max_bytes: config.artifacts.max_bytes,
             inputs: Arc::new(inputs),
+            store: self.store.clone(),
             clock: self.clock.clone(),
         });
         let hosts = &config.notify.private_hosts;
         let errands =
             Errands::new(guard, hosts, credentials, config.notify.secret.clone(), wire.clone(), &self.vendors)?;
         let collector = Collector {
-            staging: folder,
+            staging,
+            prober: Prober::child(program()?, ChildLimits::default()),
             storage: self.storage.clone(),
             store: self.store.clone(),
-            probe: std::env::current_exe().context("this program's own file cannot be found")?,
         };
         Ok(Worker::new(WorkerParts {
             store: self.store.clone(),
@@ -128,7 +151,8 @@ impl Product {
         }))
     }
 
-    fn api(&self, listen: SocketAddr, metrics: &Metrics) -> Arc<Api> {
+    fn api(&self, listen: SocketAddr, metrics: &Metrics, worker: &Worker) -> Arc<Api> {
+        let (pulse, clock) = (worker.pulse(), self.clock.clone());
         let config = &self.config;
         Api::new(ApiParts {
             store: self.store.clone(),
@@ -148,6 +172,7 @@ impl Product {
                 heartbeat: Duration::from_secs(15),
             },
             metrics_sources: vec![metrics.registry()],
+            worker_idle: Some(Arc::new(move || pulse.since(&*clock))),
         })
     }
 
@@ -159,7 +184,7 @@ impl Product {
         let listen = listener.local_addr()?;
         let metrics = Arc::new(Metrics::default());
         let worker = self.worker(metrics.clone())?;
-        let api = self.api(listen, &metrics);
+        let api = self.api(listen, &metrics, &worker);
         let running = services::start_all(&api);
         let working = tokio::spawn({
             // However the worker ends, the API does not go on taking jobs that nobody works on.

@@ -101,6 +101,16 @@ const CODES: &[Code] = codes! {
         "nothing if it passes; send large inputs to POST /v1/artifacts first";
     "output_expired", Some(OutputExpired), None, "The output's link is dead",
         "ask again, free: `longhaul jobs replay JOB --from outputs`";
+    "same_bytes", Some(OutputExpired), None, "A link led to another job's output",
+        "compare both artifacts; ask again, free: `longhaul jobs replay JOB --from outputs`";
+    "output_lost", Some(Internal), None, "Bytes that had come are gone",
+        "ask again, free: `longhaul jobs replay JOB --from outputs`";
+    "storage_unwritable", Some(Internal), None, "Files under way cannot be written",
+        "make room on the staging folder's disk or mend its permissions; work goes on by itself";
+    "lease_ran_out", Some(Timeout), None, "A paid call was held back in time",
+        "nothing: it goes again by itself; if it comes often, give the worker more CPU or a longer lease";
+    "not_cancellable", None, Some(409), "Nobody knows what to cancel",
+        "resolve the job first: `longhaul jobs resolve JOB --vendor-job-id ID` or `--give-up`";
     "output_empty", Some(OutputEmpty), None, "The vendor said success and nothing usable was there",
         "look again, free: `longhaul jobs replay JOB --from outputs`";
     "spec_mismatch", Some(SpecMismatch), None, "What came is not what was asked",

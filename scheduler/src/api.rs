@@ -77,6 +77,8 @@ pub struct ApiParts {
     pub options: ApiOptions,
     /// Metrics of other roles in this process, shown on the same `/metrics`.
     pub metrics_sources: Vec<Arc<MetricsRegistry>>,
+    /// How long ago the worker of this process last looked for work; `None` where there is no worker here.
+    pub worker_idle: Option<Arc<dyn Fn() -> Duration + Send + Sync>>,
 }
 
 /// The HTTP API's state.
@@ -90,6 +92,7 @@ pub struct Api {
     pub(crate) options: ApiOptions,
     pub(crate) metrics: Metrics,
     pub(crate) metrics_sources: Vec<Arc<MetricsRegistry>>,
+    pub(crate) worker_idle: Option<Arc<dyn Fn() -> Duration + Send + Sync>>,
     pub(crate) tokens: TokenCache,
     pub(crate) body_room: Arc<Semaphore>,
     /// Cancelled when the server drains: streams and long polls end.
@@ -116,6 +119,7 @@ impl Api {
             options: parts.options,
             metrics: Metrics::new(),
             metrics_sources: parts.metrics_sources,
+            worker_idle: parts.worker_idle,
             tokens: TokenCache::default(),
             body_room: Arc::new(Semaphore::new(BODY_ROOM_MIB)),
             closing: CancellationToken::new(),

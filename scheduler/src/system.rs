@@ -1,6 +1,6 @@
 //! The server about itself: alive, ready, counted, described.
 
-use crate::api::Shared;
+use crate::api::{Api, Shared};
 use crate::error::{ApiError, ApiResult};
 use crate::metrics::{CLASSIC, OPEN_METRICS};
 use axum::Json;
@@ -9,7 +9,11 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use std::fmt::Display;
+use std::time::Duration;
 use utoipa::ToSchema;
+
+/// A worker that has looked for nothing this long, while a step has been due as long, is stuck.
+const STUCK: Duration = Duration::from_secs(60);
 
 /// Whether the process lives.
 #[derive(Debug, Serialize, ToSchema)]
@@ -30,7 +34,7 @@ pub(crate) struct Readiness {
 /// One thing that was tried.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Check {
-    /// `store`, `storage` or `server`.
+    /// `store`, `storage`, `server` or `worker`.
     name: &'static str,
     /// It works.
     ok: bool,
@@ -70,10 +74,29 @@ pub(crate) async fn readyz(State(api): State<Shared>) -> Response {
         true => Err("the server is stopping; ask another"),
         false => Ok(()),
     };
-    let checks = vec![Check::new("store", store), Check::new("storage", storage), Check::new("server", server)];
+    let mut checks = vec![Check::new("store", store), Check::new("storage", storage), Check::new("server", server)];
+    if let Some(idle) = &api.worker_idle {
+        checks.push(Check::new("worker", takes_work(&api, idle()).await));
+    }
     match checks.iter().all(|check| check.ok) {
         true => Json(Readiness { status: "ready", checks }).into_response(),
         false => (StatusCode::SERVICE_UNAVAILABLE, Json(Readiness { status: "not_ready", checks })).into_response(),
+    }
+}
+
+/// A worker that takes nothing while work is due is not well, whatever keeps it.
+async fn takes_work(api: &Api, idle: Duration) -> Result<(), String> {
+    if idle < STUCK {
+        return Ok(());
+    }
+    match api.store.oldest_due().await {
+        Ok(Some(late)) if late >= STUCK => Err(format!(
+            "the worker has taken no step for {} s while one has been due for {} s; \
+             look at its log, raise [worker] concurrency, or restart it",
+            idle.as_secs(),
+            late.as_secs()
+        )),
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 

@@ -49,7 +49,7 @@ impl Pulse {
         self.last_claim_ms.store(i64::try_from(clock.monotonic().as_millis()).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
 
-    /// How long ago the store last answered a claim.
+    /// How long ago the store last answered a claim: long where every slot is taken, or the store is away.
     #[must_use]
     pub fn since(&self, clock: &dyn Clock) -> Duration {
         let last = u64::try_from(self.last_claim_ms.load(Ordering::Relaxed)).unwrap_or(0);

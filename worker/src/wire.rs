@@ -28,12 +28,17 @@ pub struct LiveWire {
     pub max_bytes: u64,
     /// Reads inputs that are artifacts.
     pub inputs: Arc<dyn ArtifactInputs>,
+    /// Knows which vendor ids other jobs hold.
+    pub store: Arc<dyn Store>,
     /// The worker's clock.
     pub clock: Arc<dyn Clock>,
 }
 
 /// One step's session.
 pub struct LiveSession {
+    store: Arc<dyn Store>,
+    connector: String,
+    job: String,
     transport: WorkerTransport,
     recorder: Arc<Recorder>,
     clock: Arc<dyn Clock>,
@@ -45,7 +50,7 @@ impl Wire for LiveWire {
     fn open(
         &self,
         connector: &Arc<Connector>,
-        _job: &Job,
+        job: &Job,
         body: &Arc<JobBody>,
         step: Step,
         adapter: &'static str,
@@ -64,7 +69,16 @@ impl Wire for LiveWire {
             artifacts: self.inputs.clone(),
         })?;
         let start_silence = silence_of(connector, body);
-        Ok(Arc::new(LiveSession { transport, recorder, clock: self.clock.clone(), paid_until, start_silence }))
+        Ok(Arc::new(LiveSession {
+            store: self.store.clone(),
+            connector: connector.name.clone(),
+            job: job.id.clone(),
+            transport,
+            recorder,
+            clock: self.clock.clone(),
+            paid_until,
+            start_silence,
+        }))
     }
 }
 
@@ -89,14 +103,22 @@ impl Transport for LiveSession {
     fn input<'a>(&'a self, index: usize) -> BoxFuture<'a, Result<InputData, Failure>> {
         self.transport.input(index)
     }
+
+    fn taken<'a>(&'a self, vendor_job_ids: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, Failure>> {
+        Box::pin(async move {
+            self.store.taken_ids(&self.connector, vendor_job_ids, &self.job).await.map_err(|error| {
+                Failure::new(FailureKind::Network, Retry::Backoff, error.to_string()).code("store_unavailable")
+            })
+        })
+    }
 }
 
 /// A process that was frozen, or starved, between writing a start down and sending it does not send it: by now the job may
 /// be another worker's.
 fn lease_ran_out() -> Failure {
     let message = "the lease ran out before the paid call could leave; nothing was sent";
-    let mut failure = Failure::new(FailureKind::Internal, Retry::Backoff, message).code("lease_ran_out");
-    (failure.kind, failure.unsent) = (FailureKind::Timeout, true);
+    let mut failure = Failure::new(FailureKind::Timeout, Retry::Backoff, message).code("lease_ran_out");
+    failure.unsent = true;
     failure
 }
 

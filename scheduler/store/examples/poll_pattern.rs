@@ -258,6 +258,7 @@ fn job(at: u64) -> Job {
         vendor_status: None,
         progress: None,
         seen_notes: Vec::new(),
+        last_usage: Vec::new(),
         question: None,
         answer: None,
         cancel: None,

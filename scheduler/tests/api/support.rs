@@ -161,6 +161,7 @@ impl World {
             clock: as_clock,
             options,
             metrics_sources: Vec::new(),
+            worker_idle: None,
         });
         let router = router(Arc::clone(&api));
         Self { dir, store, clock, api, router }

@@ -37,7 +37,7 @@ pub struct Request {
     pub body_bytes: usize,
     /// SHA-256 of the body, in hex.
     pub body_sha256: String,
-    /// The body, where it is text of at most 16 KiB.
+    /// The body, where it is text of at most 4 KiB.
     pub body: Option<String>,
     /// Status of the answer; none while it is being made and when the connection was cut.
     pub status: Option<u16>,
@@ -146,11 +146,15 @@ impl Books {
     #[must_use]
     pub fn starts_report(&self, vendor: Option<&str>) -> Value {
         let starts = self.starts(vendor);
-        let mut by_marker: BTreeMap<String, u64> = BTreeMap::new();
+        let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
         for start in &starts {
-            *by_marker.entry(start.marker.clone()).or_default() += 1;
+            *counts.entry((&start.vendor, &start.marker)).or_default() += 1;
         }
-        let twice: Vec<&String> = by_marker.iter().filter(|(_, count)| **count > 1).map(|(marker, _)| marker).collect();
+        let twice: Vec<&str> = counts.iter().filter(|(_, count)| **count > 1).map(|((_, marker), _)| *marker).collect();
+        let mut by_marker: BTreeMap<&str, u64> = BTreeMap::new();
+        for ((_, marker), count) in &counts {
+            *by_marker.entry(marker).or_default() += count;
+        }
         json!({"count": starts.len(), "started_twice": twice, "by_marker": by_marker, "starts": starts})
     }
 
@@ -178,7 +182,7 @@ impl Books {
     ///
     /// # Errors
     /// A text that names the entry and what is wrong with it.
-    pub fn set_script(&self, script: &Value, now_ms: i64) -> Result<(), String> {
+    pub(crate) fn set_script(&self, script: &Value, now_ms: i64) -> Result<(), String> {
         self.lock().scripts.set(script, now_ms)
     }
 

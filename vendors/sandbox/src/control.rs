@@ -1,4 +1,14 @@
-//! `/_control`: what a tester reads and sets.
+//! `/_control`: what a tester reads and sets. Bodies are JSON whatever their content type says.
+//!
+//! | call | does |
+//! |---|---|
+//! | `GET requests?vendor=&route=&after=` | the journal: every request with its fault, its answer's status and whether it leaked a key |
+//! | `GET starts?vendor=` | the paid starts, and the markers that were started more than once |
+//! | `GET jobs?vendor=` | the jobs as each vendor has them |
+//! | `PUT faults` (one or a list), `GET faults`, `DELETE faults` | what goes wrong next |
+//! | `PUT script`, `DELETE script?vendor=` | exact answers in place of the stand-in's own |
+//! | `PUT settings` `{"caps": {"flux": 20000}}` | how many jobs a vendor runs at once |
+//! | `POST reset` | forgets everything |
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,6 +18,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -64,13 +75,18 @@ async fn jobs(State(gate): State<Arc<Gate>>, Query(filter): Query<Filter>) -> Re
 }
 
 /// One fault or a list of them.
-async fn add_fault(State(gate): State<Arc<Gate>>, Json(body): Json<Value>) -> Response {
-    let list = match body {
-        Value::Array(list) => list,
-        one => vec![one],
+async fn add_fault(State(gate): State<Arc<Gate>>, body: Bytes) -> Response {
+    let list = match serde_json::from_slice(&body) {
+        Ok(Value::Array(list)) => list,
+        Ok(one) => vec![one],
+        Err(error) => return wrong(&error.to_string()),
     };
     let mut faults = Vec::new();
-    for value in list {
+    for mut value in list {
+        // `"fault": 429` means the same as `"fault": "429"`.
+        if let Some(fault @ Value::Number(_)) = value.get_mut("fault") {
+            *fault = Value::String(fault.to_string());
+        }
         match Fault::deserialize(&value) {
             Ok(fault) if fault.count == 0 => return wrong("count is at least 1"),
             Ok(fault) => faults.push(fault),
@@ -92,7 +108,11 @@ async fn clear_faults(State(gate): State<Arc<Gate>>) -> Response {
     StatusCode::NO_CONTENT.into_response()
 }
 
-async fn set_script(State(gate): State<Arc<Gate>>, Json(script): Json<Value>) -> Response {
+async fn set_script(State(gate): State<Arc<Gate>>, body: Bytes) -> Response {
+    let script = match serde_json::from_slice(&body) {
+        Ok(script) => script,
+        Err(error) => return wrong(&error.to_string()),
+    };
     match gate.desk.books().set_script(&script, gate.desk.now_ms()) {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
         Err(error) => wrong(&error),
@@ -111,8 +131,8 @@ struct Settings {
     caps: BTreeMap<String, u64>,
 }
 
-async fn settings(State(gate): State<Arc<Gate>>, Json(body): Json<Value>) -> Response {
-    match Settings::deserialize(&body) {
+async fn settings(State(gate): State<Arc<Gate>>, body: Bytes) -> Response {
+    match serde_json::from_slice::<Settings>(&body) {
         Ok(settings) => {
             for (vendor, cap) in settings.caps {
                 gate.desk.books().set_cap(&vendor, cap);

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -28,26 +27,8 @@ pub(crate) enum Content {
 pub(crate) enum Trouble {
     /// Every download ends half way.
     Truncated,
-    /// A page in place of the medium, with status 200.
-    Html,
-    /// Status 200 and no bytes.
-    Empty,
     /// Status 404 for ever.
     Missing,
-}
-
-impl Trouble {
-    /// The trouble that a scenario of that name stands for.
-    #[must_use]
-    pub(crate) fn of(scenario: &str) -> Option<Self> {
-        match scenario {
-            "truncated" => Some(Self::Truncated),
-            "html" => Some(Self::Html),
-            "empty_file" => Some(Self::Empty),
-            "missing_file" => Some(Self::Missing),
-            _ => None,
-        }
-    }
 }
 
 /// One file.
@@ -63,6 +44,26 @@ pub(crate) struct File {
     pub trouble: Option<Trouble>,
 }
 
+impl File {
+    /// A medium, spoiled as the scenario says: `truncated`, `html` (a page in its place, with status 200),
+    /// `empty_file` (status 200 and no bytes) or `missing_file`.
+    pub(crate) fn medium(name: &str, media: Media, scenario: &str) -> Self {
+        let page = "<!DOCTYPE html><html><head><title>Sign in</title></head><body>Please sign in.</body></html>";
+        let own = media.content_type();
+        let (content_type, content) = match scenario {
+            "html" => ("text/html; charset=utf-8", Content::Bytes(Bytes::from_static(page.as_bytes()))),
+            "empty_file" => (own, Content::Bytes(Bytes::new())),
+            _ => (own, Content::Made(Box::new(media))),
+        };
+        let trouble = match scenario {
+            "truncated" => Some(Trouble::Truncated),
+            "missing_file" => Some(Trouble::Missing),
+            _ => None,
+        };
+        Self { name: name.to_owned(), content_type: content_type.to_owned(), content, trouble }
+    }
+}
+
 /// How a link is made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Link {
@@ -70,6 +71,19 @@ pub(crate) struct Link {
     pub ttl_ms: i64,
     /// Name of the query parameter that carries the signature.
     pub parameter: &'static str,
+}
+
+impl Link {
+    /// Milliseconds that a job's `links`-th link lives: `own`, unless the scenario is `expired_url` (the first is
+    /// dead), `expired_url_forever` (all are) or `short_url` (four seconds).
+    pub(crate) fn life(scenario: &str, links: u32, own: i64) -> i64 {
+        match scenario {
+            "expired_url" if links <= 1 => 0,
+            "expired_url_forever" => 0,
+            "short_url" => 4_000,
+            _ => own,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -170,16 +184,8 @@ pub(crate) async fn download(
     if !files.signature_holds(&id, query.as_deref().unwrap_or_default(), desk.now_ms()) {
         return refusal(StatusCode::FORBIDDEN, "AccessDenied", "Request has expired");
     }
-    match file.trouble {
-        Some(Trouble::Missing) => {
-            return refusal(StatusCode::NOT_FOUND, "NoSuchKey", "The specified key does not exist.");
-        }
-        Some(Trouble::Html) => {
-            let page = "<!DOCTYPE html><html><head><title>Sign in</title></head><body>Please sign in.</body></html>";
-            return ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], page).into_response();
-        }
-        Some(Trouble::Empty) => return ([(header::CONTENT_TYPE, file.content_type)], Body::empty()).into_response(),
-        Some(Trouble::Truncated) | None => {}
+    if file.trouble == Some(Trouble::Missing) {
+        return refusal(StatusCode::NOT_FOUND, "NoSuchKey", "The specified key does not exist.");
     }
     let (content, made_id, worker) = (file.content.clone(), id.clone(), desk.clone());
     let made = tokio::task::spawn_blocking(move || worker.files().bytes(&made_id, &content)).await;

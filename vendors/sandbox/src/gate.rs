@@ -22,7 +22,7 @@ use crate::wire::{Cut, Wire};
 /// The largest request body taken.
 const BODY_CAP: usize = 128 * 1024 * 1024;
 /// The largest body kept in the journal.
-const JOURNAL_BODY: usize = 16 * 1024;
+const JOURNAL_BODY: usize = 4 * 1024;
 
 /// Headers that carry a key with one vendor or another.
 const KEY_HEADERS: [&str; 7] =
@@ -83,7 +83,7 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: 
         headers: shown(&parts.headers),
         body_bytes: body.len(),
         body_sha256: sha256(&body),
-        body: (body.len() <= JOURNAL_BODY).then(|| String::from_utf8(body.to_vec()).ok()).flatten(),
+        body: (1..=JOURNAL_BODY).contains(&body.len()).then(|| String::from_utf8(body.to_vec()).ok()).flatten(),
         status: None,
         fault: None,
         scripted: false,
@@ -92,8 +92,9 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: 
         request_on_connection: nth,
     });
     let reused = nth.is_some_and(|nth| nth > 1);
+    let key = key_of(&parts.headers).unwrap_or_default();
     let fault = gate.desk.books().take_fault(&target.vendor, &route, reused);
-    let visit = Visit { gate: Arc::clone(&gate), target, route, query, body, seq, leak, reused, wire };
+    let visit = Visit { gate: Arc::clone(&gate), target, route, query, body, seq, leak, reused, key, wire };
     // A vendor goes on with what it has read whether or not the client is still there.
     let answering = tokio::spawn(visit.answer(parts, next, fault));
     answering.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
@@ -123,6 +124,7 @@ struct Visit {
     seq: u64,
     leak: bool,
     reused: bool,
+    key: String,
     wire: Option<Wire>,
 }
 
@@ -149,7 +151,7 @@ impl Visit {
         let kind = fault.as_ref().map(|fault| fault.fault);
         let spoil = kind.or_else(|| response.extensions().get::<Spoil>().map(|spoil| spoil.0));
         if let Some(paid) = response.extensions().get::<PaidStart>() {
-            self.book(paid.vendor_job_id.clone(), spoil.is_none_or(|kind| kind == FaultKind::Slow));
+            self.book(paid.clone(), spoil.is_none_or(|kind| kind == FaultKind::Slow));
         }
         if let Some(fault) = &fault {
             hold(fault.hold_s.unwrap_or(if fault.fault == FaultKind::Slow { 3.0 } else { 0.0 })).await;
@@ -172,6 +174,7 @@ impl Visit {
             query: &self.query,
             body: &self.body,
             reused: self.reused,
+            key: &self.key,
             now_ms: desk.now_ms(),
             places: &places,
         })
@@ -182,7 +185,8 @@ impl Visit {
         let kind = fault.as_ref().map(|fault| fault.fault).or(scripted.fault);
         let taken = scripted.fault.is_none_or(FaultKind::processed_by_default) && scripted.status < 300;
         if self.route == "start" && self.target.host == "api" && taken {
-            self.book(scripted.vendor_job_id.clone(), kind.is_none_or(|kind| kind == FaultKind::Slow));
+            let paid = PaidStart { vendor_job_id: scripted.vendor_job_id.clone(), marker: None };
+            self.book(paid, kind.is_none_or(|kind| kind == FaultKind::Slow));
         }
         hold(fault.as_ref().and_then(|fault| fault.hold_s).unwrap_or(scripted.hold_s)).await;
         if let Some(kind) = scripted.fault
@@ -197,17 +201,17 @@ impl Visit {
         self.finish(response, kind, fault.as_ref(), true).await
     }
 
-    fn book(&self, vendor_job_id: Option<String>, answered: bool) {
-        let marker = match self.gate.stand_ins.get(self.target.vendor.as_str()) {
+    fn book(&self, paid: PaidStart, answered: bool) {
+        let marker = paid.marker.unwrap_or_else(|| match self.gate.stand_ins.get(self.target.vendor.as_str()) {
             Some(stand_in) => stand_in.marker(&self.body),
             None => marker_of(&self.body),
-        };
+        });
         self.gate.desk.books().book(Start {
             at_ms: self.gate.desk.now_ms(),
             vendor: self.target.vendor.clone(),
             marker,
             request_sha256: sha256(&self.body),
-            vendor_job_id,
+            vendor_job_id: paid.vendor_job_id,
             request: self.seq,
             answered,
         });
@@ -303,8 +307,9 @@ async fn spoil(kind: FaultKind, rule: Option<&Fault>, response: Response, wire: 
         }
         FaultKind::Garbage => {
             let kind = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            let kind = kind.unwrap_or("application/json");
             let noise: Vec<u8> = (0..512_u32).map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
-            replaced(rule, &kind.unwrap_or("application/json").to_owned(), noise.into())
+            replaced(rule, kind, noise.into())
         }
     }
 }
@@ -366,6 +371,12 @@ fn carries_key(headers: &HeaderMap) -> bool {
     headers.iter().any(|(name, value)| {
         KEY_HEADERS.contains(&name.as_str()) || String::from_utf8_lossy(value.as_bytes()).contains("sandbox-")
     })
+}
+
+/// The first key that the headers carry, without its scheme.
+fn key_of(headers: &HeaderMap) -> Option<String> {
+    let value = KEY_HEADERS.iter().find_map(|name| headers.get(*name))?.to_str().ok()?;
+    Some(value.split_once(' ').map_or(value, |(_, key)| key).to_owned())
 }
 
 /// Headers as the journal shows them.

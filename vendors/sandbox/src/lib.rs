@@ -64,6 +64,14 @@ impl Sandbox {
         self.gate.desk.books().clone()
     }
 
+    /// Puts a script in force, as `PUT /_control/script` does.
+    ///
+    /// # Errors
+    /// A text that names the entry and what is wrong with it.
+    pub fn set_script(&self, script: &serde_json::Value) -> Result<(), String> {
+        self.gate.desk.books().set_script(script, self.gate.desk.now_ms())
+    }
+
     /// Forgets every job, request, start, fault and script.
     pub fn reset(&self) {
         self.gate.forget();

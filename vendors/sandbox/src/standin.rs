@@ -84,6 +84,18 @@ impl Desk {
         i64::try_from(self.0.options.pace.as_millis()).unwrap_or(i64::MAX)
     }
 
+    /// How long a job takes from start to end, in milliseconds: ten times as long for `slow`, for ever for
+    /// `never_ends`; `short_url` jobs end together, at the next whole five seconds.
+    #[must_use]
+    pub(crate) fn run_ms(&self, scenario: &str) -> i64 {
+        match scenario {
+            "slow" => self.pace_ms().saturating_mul(10),
+            "never_ends" => i64::MAX / 2,
+            "short_url" => 5_000 - self.now_ms().rem_euclid(5_000),
+            _ => self.pace_ms(),
+        }
+    }
+
     /// The base URL of a vendor, without a slash at the end.
     #[must_use]
     pub(crate) fn base(&self, vendor: &str) -> String {
@@ -198,12 +210,21 @@ pub(crate) fn marker_of(body: &[u8]) -> String {
 #[derive(Debug, Clone)]
 pub(crate) struct PaidStart {
     pub(crate) vendor_job_id: Option<String>,
+    /// What tells this job from others, where the request alone does not say it.
+    pub(crate) marker: Option<String>,
 }
 
 /// Marks the answer to a start that the vendor took and will bill.
 #[must_use]
 pub(crate) fn paid(mut response: Response, vendor_job_id: Option<&str>) -> Response {
-    response.extensions_mut().insert(PaidStart { vendor_job_id: vendor_job_id.map(str::to_owned) });
+    response.extensions_mut().insert(PaidStart { vendor_job_id: vendor_job_id.map(str::to_owned), marker: None });
+    response
+}
+
+/// The same for a vendor whose start is told apart by what it knows from earlier requests.
+#[must_use]
+pub(crate) fn paid_as(mut response: Response, vendor_job_id: &str, marker: String) -> Response {
+    response.extensions_mut().insert(PaidStart { vendor_job_id: Some(vendor_job_id.to_owned()), marker: Some(marker) });
     response
 }
 

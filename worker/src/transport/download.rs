@@ -138,6 +138,7 @@ impl WorkerTransport {
         };
         let mut request = self.wanted(first, &wanted, deadline.saturating_duration_since(Instant::now()));
         let opened = if with_key {
+            self.add_common(&mut request).map_err(|failure| self.lost(route, &request, failure))?;
             self.add_key(&mut request).await.map_err(|failure| self.lost(route, &request, failure))?;
             self.open(route, &request).await
         } else {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// The newest ids of vendor lines that are remembered, so that none is written twice.
-const SEEN_NOTES: usize = 400;
+const SEEN_NOTES: usize = 128;
 
 /// What the pure functions know besides the job.
 #[derive(Clone, Copy)]

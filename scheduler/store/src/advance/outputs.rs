@@ -1,6 +1,6 @@
 //! The outputs step: success means bytes in hand.
 
-use super::poll::{conclude, given_up, passing};
+use super::poll::{conclude, given_up, passing, waits};
 use super::start::named_delay;
 use super::{Change, moot};
 use crate::{Artifact, JobError, JobState, Transition};
@@ -103,6 +103,7 @@ fn missed(mut change: Change<'_>, failure: Failure) -> Transition {
         FailureKind::VendorError | FailureKind::Network | FailureKind::Timeout if failure.retry != Retry::Never => {
             passing(change, failure)
         }
+        FailureKind::Internal if failure.retry != Retry::Never => waits(change, failure),
         FailureKind::Internal => {
             change.park(failure);
             change.out

@@ -143,6 +143,7 @@ fn missed(mut change: Change<'_>, failure: Failure) -> Transition {
             change.due_unpunished(named);
             change.out
         }
+        FailureKind::Internal if failure.retry != Retry::Never => waits(change, failure),
         FailureKind::Internal => {
             change.park(failure);
             change.out
@@ -171,6 +172,14 @@ fn missed(mut change: Change<'_>, failure: Failure) -> Transition {
         | FailureKind::StartUnknown
         | FailureKind::LimitExceeded => given_up(change, failure),
     }
+}
+
+/// A fault of our own that passes (a full disk, storage that is away): waited out and charged to nobody.
+pub(super) fn waits(mut change: Change<'_>, failure: Failure) -> Transition {
+    let named = named_delay(&failure);
+    change.blame(&failure);
+    change.due_unpunished(named);
+    change.out
 }
 
 /// A passing fault: backed off, counted, capped.

@@ -172,6 +172,11 @@ fn refused(mut change: Change<'_>, failure: Failure) -> Transition {
         FailureKind::VendorError | FailureKind::Network | FailureKind::Timeout if failure.retry != Retry::Never => {
             again(&mut change, failure);
         }
+        FailureKind::Internal if failure.retry != Retry::Never => {
+            change.blame(&failure);
+            change.enter(JobState::Queued);
+            change.due_unpunished(named_delay(&failure));
+        }
         FailureKind::Internal => change.park(failure),
         FailureKind::InvalidRequest
         | FailureKind::ContentPolicy

@@ -1,6 +1,6 @@
 //! Answers and cancels: what goes to the vendor besides the start, and the limit on money.
 
-use super::poll::{conclude, given_up, passing};
+use super::poll::{conclude, given_up, passing, waits};
 use super::start::named_delay;
 use super::{Change, max_errors, moot};
 use crate::{CancelOutcome, JobState, Transition};
@@ -55,6 +55,7 @@ fn undelivered(mut change: Change<'_>, failure: Failure) -> Transition {
         FailureKind::VendorError | FailureKind::Network | FailureKind::Timeout if failure.retry != Retry::Never => {
             passing(change, failure)
         }
+        FailureKind::Internal if failure.retry != Retry::Never => waits(change, failure),
         FailureKind::Internal => {
             change.park(failure);
             change.out
@@ -161,6 +162,7 @@ fn cancel_missed(mut change: Change<'_>, failure: Failure) -> Transition {
         }
         // The record is not there: a poll tells whether it is gone for good, which is then our doing.
         FailureKind::NotFound => asked(change, CancelOutcome::Pending, Report::default(), true),
+        FailureKind::Internal if failure.retry != Retry::Never => waits(change, failure),
         FailureKind::Internal => given_up(change, failure),
         _ if failure.retry == Retry::Never || change.out.job.errors.saturating_add(1) >= max_errors(change.step) => {
             change.warn("cancel_refused", format!("the vendor does not take the cancel: {}", failure.message));

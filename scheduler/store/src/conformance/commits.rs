@@ -199,6 +199,20 @@ pub async fn artifacts_are_recorded_by_id(world: World) {
     assert!(world.store.same_bytes("acme", "cc", "").await.unwrap().is_empty(), "it was replaced");
 }
 
+/// A search for a lost start can tell which records other jobs of the connector hold.
+pub async fn a_vendors_id_is_known_as_anothers(world: World) {
+    let first = world.going("flux", JobState::Starting, Step::Start, 0).await.id;
+    let claimed = world.one().await;
+    let mut job = into(&claimed.job, JobState::Running, Some((Step::Poll, 60_000)));
+    job.vendor_job_id = Some("v-1".into());
+    world.done(&claimed.lease, claimed.rev, Transition::to(job)).await;
+    let ids = ["v-1".to_owned(), "v-2".to_owned()];
+    let taken = async |connector: &str, not_job: &str| world.store.taken_ids(connector, &ids, not_job).await.unwrap();
+    assert_eq!(taken("flux", "job_other").await, ["v-1"]);
+    assert!(taken("flux", &first).await.is_empty(), "its own is not another's");
+    assert!(taken("runway", "job_other").await.is_empty());
+}
+
 /// An exchange like the one before is counted; anything else is kept as it came.
 pub async fn equal_exchanges_are_counted(world: World) {
     world.going("flux", JobState::Running, Step::Poll, 0).await;

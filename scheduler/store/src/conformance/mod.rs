@@ -57,6 +57,7 @@ macro_rules! each_store_case {
             commits::a_kept_lease_goes_on,
             commits::artifacts_are_recorded_by_id,
             commits::equal_exchanges_are_counted,
+            commits::a_vendors_id_is_known_as_anothers,
             commits::exchanges_are_bounded,
             commits::watchers_are_told_after_the_commit,
             ledger::reported_replaces_computed_replaces_estimated,

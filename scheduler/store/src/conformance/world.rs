@@ -147,6 +147,7 @@ pub(crate) fn job(id: &str, connector: &str) -> Job {
         vendor_status: None,
         progress: None,
         seen_notes: Vec::new(),
+        last_usage: Vec::new(),
         question: None,
         answer: None,
         cancel: None,

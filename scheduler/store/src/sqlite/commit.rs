@@ -60,6 +60,7 @@ pub(super) fn commit(s: &mut Session<'_>, id: &str, guard: Guard, rev: u64, draf
         s.enqueue(connector.as_deref(), chore, 0)?;
     }
     s.replace(&row, job, head)?;
+    s.hold_id(&row, job)?;
     let next = s.next(&row, job, matches!(guard, Guard::Fence(_)).then_some(draft.keep_lease));
     s.requeue(&row, &next)?;
     s.tell(job);
@@ -79,6 +80,18 @@ impl Session<'_> {
         }
         let head = fault::write("a job's head", &job)?;
         Ok(Some((job, head)))
+    }
+
+    /// Remembers whose the vendor's id is. It is new only where the state changes with it.
+    fn hold_id(&mut self, row: &JobRow, job: &Job) -> Done<()> {
+        if row.state != job.state
+            && let Some(id) = &job.vendor_job_id
+        {
+            self.conn
+                .prepare_cached("INSERT OR IGNORE INTO vendor_ids (cid, vendor_job_id, n) VALUES (?1, ?2, ?3)")?
+                .execute((row.cid, id, row.n))?;
+        }
+        Ok(())
     }
 
     /// Replaces the head. The columns that lists are found by are rewritten only where they may differ.

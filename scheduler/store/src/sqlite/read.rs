@@ -220,10 +220,25 @@ pub(super) fn artifact(conn: &Connection, id: &str) -> Done<Option<Artifact>> {
 pub(super) fn same_bytes(conn: &Connection, tenant: &str, sha256: &str, not_job: &str) -> Done<Vec<(String, String)>> {
     let mut read = conn.prepare_cached(
         "SELECT DISTINCT j.id, b.request_hash FROM artifacts a JOIN jobs j ON j.n = a.n JOIN bodies b ON b.n = j.n
-         WHERE a.tenant = ?1 AND a.sha256 = ?2 AND j.id <> ?3 ORDER BY j.n",
+         WHERE a.tenant = ?1 AND a.sha256 = ?2 AND j.id <> ?3 ORDER BY j.n LIMIT 100",
     )?;
     let rows = read.query_map((tenant, sha256, not_job), |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Those of these vendor ids that another job of the connector holds.
+pub(super) fn taken_ids(conn: &Connection, connector: &str, ids: &[String], not_job: &str) -> Done<Vec<String>> {
+    let mut read = conn.prepare_cached(
+        "SELECT 1 FROM connectors c JOIN vendor_ids v ON v.cid = c.cid JOIN jobs j ON j.n = v.n
+         WHERE c.name = ?1 AND v.vendor_job_id = ?2 AND j.id <> ?3 LIMIT 1",
+    )?;
+    let mut taken = Vec::new();
+    for id in ids {
+        if read.exists((connector, id, not_job))? {
+            taken.push(id.clone());
+        }
+    }
+    Ok(taken)
 }
 
 /// Every token.

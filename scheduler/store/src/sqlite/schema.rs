@@ -69,6 +69,10 @@ CREATE TABLE artifacts (
 );
 CREATE INDEX artifacts_job ON artifacts (n, at) WHERE n IS NOT NULL;
 CREATE INDEX artifacts_bytes ON artifacts (tenant, sha256);
+CREATE TABLE vendor_ids (
+  cid INTEGER NOT NULL, vendor_job_id TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (cid, vendor_job_id, n)
+) WITHOUT ROWID;
+CREATE INDEX vendor_ids_job ON vendor_ids (n);
 CREATE TABLE paths (
   tenant TEXT NOT NULL, path TEXT NOT NULL, job TEXT NOT NULL, PRIMARY KEY (tenant, path)
 ) WITHOUT ROWID;

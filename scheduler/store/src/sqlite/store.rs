@@ -154,6 +154,11 @@ impl Store for SqliteStore {
         self.readers.read(move |conn| read::same_bytes(conn, &tenant, &sha256, &not_job)).await
     }
 
+    async fn taken_ids(&self, connector: &str, vendor_job_ids: &[String], not_job: &str) -> StoreResult<Vec<String>> {
+        let (connector, ids, not_job) = (connector.to_owned(), vendor_job_ids.to_vec(), not_job.to_owned());
+        self.readers.read(move |conn| read::taken_ids(conn, &connector, &ids, &not_job)).await
+    }
+
     async fn usage(
         &self,
         by: &[UsageBy],

@@ -234,6 +234,7 @@ impl Session<'_> {
             "DELETE FROM exchanges WHERE n = ?1",
             "DELETE FROM exchange_texts WHERE n = ?1",
             "DELETE FROM artifacts WHERE n = ?1",
+            "DELETE FROM vendor_ids WHERE n = ?1",
             "DELETE FROM bodies WHERE n = ?1",
             "DELETE FROM queue WHERE n = ?1",
             "DELETE FROM jobs WHERE n = ?1",

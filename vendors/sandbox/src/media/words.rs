@@ -64,7 +64,7 @@ fn check(media: Media, text: &str) -> Result<Media, String> {
     if picture && (media.width == 0 || media.height == 0 || media.width > 8192 || media.height > 8192) {
         return Err(format!("{text:?} needs a size such as 512x512, at most 8192"));
     }
-    if media.kind == Kind::Mp4 && (media.width % 2 != 0 || media.height % 2 != 0 || media.fps == 0) {
+    if media.kind == Kind::Mp4 && (media.width % 2 == 1 || media.height % 2 == 1 || media.fps == 0) {
         return Err(format!("{text:?}: a video has even sides and at least one frame a second"));
     }
     let timed = !matches!(media.kind, Kind::Png | Kind::Jpeg | Kind::Webp);

@@ -37,6 +37,8 @@ pub(crate) struct Call<'a> {
     pub body: &'a [u8],
     /// Whether the connection answered an earlier request.
     pub reused: bool,
+    /// The key that the request carried.
+    pub key: &'a str,
     /// Now, in milliseconds since 1970.
     pub now_ms: i64,
     /// The addresses that placeholders stand for.
@@ -144,6 +146,7 @@ impl Script {
             vars: &self.vars,
             number,
             id: &key,
+            key: call.key,
             hook: self.hook.as_deref(),
             now_ms: call.now_ms,
         };

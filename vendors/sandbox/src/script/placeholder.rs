@@ -25,6 +25,7 @@ pub(super) struct Filler<'a> {
     pub(super) vars: &'a BTreeMap<String, Value>,
     pub(super) number: u64,
     pub(super) id: &'a str,
+    pub(super) key: &'a str,
     pub(super) hook: Option<&'a str>,
     pub(super) now_ms: i64,
 }
@@ -81,6 +82,7 @@ impl Filler<'_> {
             "our_hook" => return Some(self.hook.unwrap_or_default().to_owned()),
             "n" => return Some(self.number.to_string()),
             "id" => return Some(self.id.to_owned()),
+            "key" => return Some(self.key.to_owned()),
             "now" => return Some(self.date(0, "%a, %d %b %Y %H:%M:%S GMT")),
             _ => {}
         }

@@ -27,6 +27,7 @@ impl Table {
             query,
             body: b"{}",
             reused: false,
+            key: "sandbox-CANARY",
             now_ms: self.now_ms,
             places: &self.places,
         })
@@ -149,4 +150,10 @@ fn a_declared_route_names_steps_of_any_vendor() {
     assert_eq!(scripts.route("replicate", "GET", "/v1/predictions/p1").as_deref(), Some("poll"));
     assert_eq!(scripts.route("replicate", "GET", "/m/requests/1/status").as_deref(), Some("rest"));
     assert_eq!(scripts.route("replicate", "GET", "/v1/predictions"), None);
+}
+
+#[test]
+fn a_vendor_may_repeat_the_key() {
+    let mut table = Table::new(json!([{"step": "poll", "status": 401, "body": {"error": "bad key {key}"}}]));
+    assert_eq!(table.text("poll", ""), r#"{"error":"bad key sandbox-CANARY"}"#);
 }

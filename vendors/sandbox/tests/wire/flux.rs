@@ -151,6 +151,24 @@ async fn files_may_be_spoiled() {
 }
 
 #[tokio::test]
+async fn short_links_end_together_and_a_poll_mints_the_next() {
+    let rig = Rig::new().await;
+    let first = polling_url(&rig, "bead 1 sandbox:short_url").await;
+    rig.advance(3000);
+    let second = polling_url(&rig, "bead 2 sandbox:short_url").await;
+    rig.advance(1999);
+    assert_eq!(rig.get(&second, &[KEY]).await.json()["status"], "Pending");
+    rig.advance(1);
+    let sample = async |url: &str| rig.get(url, &[KEY]).await.json()["result"]["sample"].as_str().unwrap().to_owned();
+    let links = [sample(&first).await, sample(&second).await];
+    rig.advance(4000);
+    assert_eq!(rig.get(&links[0], &[]).await.status, 403);
+    assert_eq!(rig.get(&links[1], &[]).await.status, 403);
+    let fresh = sample(&first).await;
+    assert_eq!(rig.get(&fresh, &[]).await.status, 200);
+}
+
+#[tokio::test]
 async fn active_tasks_are_capped_and_refusals_are_not_starts() {
     let rig = Rig::new().await;
     for n in 0..24 {

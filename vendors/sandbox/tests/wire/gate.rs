@@ -122,6 +122,37 @@ async fn a_fault_nobody_knows_is_refused_with_the_known_ones() {
     assert!(words.contains("drop_after_read") && words.contains("garbage"), "{words}");
     assert_eq!(rig.control("PUT", "faults", json!({"vendor": "flux", "fault": "html", "cuont": 2})).await.status, 422);
     assert_eq!(rig.control("DELETE", "faults", Value::Null).await.status, 204);
+    // As curl sends it: a form's content type, the number bare.
+    let body = br#"{"vendor": "flux", "route": "check", "fault": 429}"#;
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    assert_eq!(rig.send("PUT", "/_control/faults", &form, body).await.unwrap().status, 200);
+    assert_eq!(rig.get("/flux/v1/credits", &[KEY]).await.status, 429);
+}
+
+#[tokio::test]
+async fn a_large_download_is_cut_half_way() {
+    let rig = Rig::new().await;
+    let script =
+        json!({"vendor": "flux", "wire": [{"step": "download", "file": "wav 60.0s 48000", "fault": "truncate"}]});
+    rig.control("PUT", "script", script).await;
+    let cut = rig.send("GET", "/_files/flux/long.wav", &[], b"").await.unwrap_err().to_string();
+    let (have, whole) = cut.trim_end_matches(" bytes").split_once(" of ").unwrap();
+    assert_eq!(whole, (44 + 60 * 48_000 * 2).to_string());
+    let (have, half): (u32, u32) = (have.parse().unwrap(), 22 + 60 * 48_000);
+    // The head is counted among the bytes that went out before the cut.
+    assert!((half - 1024..=half).contains(&have), "{cut}");
+}
+
+#[tokio::test]
+async fn unknown_routes_are_refused_in_the_vendors_own_form() {
+    let rig = Rig::new().await;
+    for (path, field) in
+        [("/flux/v2/x", "detail"), ("/runway/v2/x", "error"), ("/elevenlabs/v2/x", "detail"), ("/nobody/x", "error")]
+    {
+        let refused = rig.get(path, &[]).await;
+        assert_eq!(refused.status, 404, "{path}");
+        assert!(refused.json()[field].is_string(), "{path}");
+    }
 }
 
 #[tokio::test]

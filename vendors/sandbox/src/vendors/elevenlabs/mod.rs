@@ -326,6 +326,7 @@ impl StandIn for ElevenLabs {
             .route("/v1/history/{id}/audio", get(audio))
             .route("/v1/user/subscription", get(subscription))
             .route("/v1/models", get(list_models))
+            .fallback(|| async { (StatusCode::NOT_FOUND, Json(json!({"detail": "Not Found"}))) })
             .with_state(self)
     }
 

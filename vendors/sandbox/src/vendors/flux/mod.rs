@@ -2,12 +2,13 @@
 //!
 //! Scenarios: `slow`, `never_ends`, `moderated` (the prompt), `moderated_output`, `fails`, `failed`, `empty`,
 //! `no_url`, `unknown_status`, `vanishes`, `late` (not found at first), `expired_url` (the first link is dead, a
-//! further poll hands out a good one), `expired_url_forever`, `truncated`, `html`, `empty_file`, `missing_file`, `wrong_size`,
+//! further poll hands out a good one), `expired_url_forever`, `short_url` (links live four seconds), `truncated`, `html`, `empty_file`, `missing_file`, `wrong_size`,
 //! `rate_limited` (two refusals first), `server_error` (one first), `quota`.
 
 mod request;
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::{Path, Query, State};
@@ -20,7 +21,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::fields::{Tries, object};
-use crate::files::{Content, File, Link, Trouble};
+use crate::files::{File, Link};
 use crate::media::{Kind, Media};
 use crate::scenario::scenario;
 use crate::standin::{Desk, StandIn, key_is_good, paid};
@@ -31,6 +32,8 @@ const VENDOR: &str = "flux";
 const ACTIVE: u64 = 24;
 /// Life of a delivery link.
 const LINK_MS: i64 = 600_000;
+/// Life of a delivery link in the scenario `brief_url`.
+const BRIEF_LINK_MS: i64 = 4_000;
 /// Credits of a fresh account, in tenths.
 const CREDITS: i64 = 100_000;
 
@@ -54,12 +57,14 @@ struct Job {
 pub(super) struct Flux {
     desk: Desk,
     jobs: Mutex<BTreeMap<String, Job>>,
+    /// When the active tasks will end.
+    active: Mutex<BinaryHeap<Reverse<i64>>>,
     tries: Tries,
 }
 
 impl Flux {
     pub(super) fn new(desk: Desk) -> Self {
-        Self { desk, jobs: Mutex::default(), tries: Tries::default() }
+        Self { desk, jobs: Mutex::default(), active: Mutex::default(), tries: Tries::default() }
     }
 
     fn jobs(&self) -> MutexGuard<'_, BTreeMap<String, Job>> {
@@ -73,17 +78,16 @@ impl Flux {
         self.admit(&scenario, &asked.prompt)?;
         let now = self.desk.now_ms();
         let mut jobs = self.jobs();
-        let active = jobs.values().filter(|job| now < job.ready_ms).count();
-        if u64::try_from(active).unwrap_or(u64::MAX) >= self.desk.cap(VENDOR, ACTIVE) {
+        let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
+        while active.peek().is_some_and(|end| end.0 <= now) {
+            active.pop();
+        }
+        if u64::try_from(active.len()).unwrap_or(u64::MAX) >= self.desk.cap(VENDOR, ACTIVE) {
             return Err(Box::new(busy("Too many active tasks")));
         }
         let (out, input, cost) = model.price(&asked);
         let id = uuid::Uuid::new_v4().to_string();
-        let run_ms = match scenario.as_str() {
-            "slow" => self.desk.pace_ms().saturating_mul(10),
-            "never_ends" => i64::MAX / 2,
-            _ => self.desk.pace_ms(),
-        };
+        let ready_ms = now.saturating_add(self.desk.run_ms(&scenario));
         let answer = match &asked.webhook {
             Some(webhook) => json!({"id": id, "status": "Pending", "webhook_url": webhook}),
             None => json!({
@@ -95,7 +99,7 @@ impl Flux {
             }),
         };
         let seed = asked.seed.unwrap_or_else(|| i64::from(uuid::Uuid::new_v4().as_fields().0));
-        let ready_ms = now.saturating_add(run_ms);
+        active.push(Reverse(ready_ms));
         let job = Job { asked, scenario, created_ms: now, ready_ms, cost, seed, polls: 0, links: 0, file: None };
         jobs.insert(id.clone(), job);
         Ok(paid(Json(answer).into_response(), Some(&id)))
@@ -154,12 +158,8 @@ impl Flux {
     fn result(&self, job: &mut Job) -> Value {
         let file = job.file.get_or_insert_with(|| self.desk.store(VENDOR, picture(&job.asked, &job.scenario))).clone();
         job.links += 1;
-        let dead = match job.scenario.as_str() {
-            "expired_url" => job.links == 1,
-            "expired_url_forever" => true,
-            _ => false,
-        };
-        let link = Link { ttl_ms: if dead { 0 } else { LINK_MS }, parameter: "sig" };
+        let ttl_ms = Link::life(&job.scenario, job.links, LINK_MS);
+        let link = Link { ttl_ms, parameter: "sig" };
         json!({
             "sample": self.desk.link(VENDOR, &file, &link),
             "prompt": job.asked.prompt,
@@ -187,12 +187,7 @@ fn picture(asked: &Asked, scenario: &str) -> File {
         Kind::Webp => "webp",
         _ => "jpeg",
     };
-    File {
-        name: format!("sample.{ending}"),
-        content_type: media.content_type().to_owned(),
-        content: Content::Made(Box::new(media)),
-        trouble: Trouble::of(scenario),
-    }
+    File::medium(&format!("sample.{ending}"), media, scenario)
 }
 
 /// A poll's answer without a result.
@@ -264,6 +259,7 @@ impl StandIn for Flux {
             .route("/v1/get_result", get(poll))
             .route("/v1/credits", get(credits))
             .route("/v1/{model}", post(start))
+            .fallback(|| async { refused(StatusCode::NOT_FOUND, "Not Found") })
             .with_state(self)
     }
 
@@ -280,6 +276,7 @@ impl StandIn for Flux {
 
     fn reset(&self) {
         Flux::jobs(self).clear();
+        self.active.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.tries.clear();
     }
 }

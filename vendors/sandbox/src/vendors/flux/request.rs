@@ -107,6 +107,11 @@ impl Model {
         }
         fields.text("webhook_secret");
         let (width, height) = match self.shape {
+            // A published client sends a ratio beside the sizes to every model; where sizes rule it counts for nothing.
+            Shape::Two | Shape::Grid if fields.text("aspect_ratio").is_some_and(|text| ratio_size(text).is_none()) => {
+                fields.refuse("aspect_ratio", "aspect ratio should be between 21:9 and 9:21");
+                (1024, 1024)
+            }
             Shape::Two => self.two(&mut fields),
             Shape::Grid => grid(&mut fields),
             Shape::Ratio => self.ratio(&mut fields),
@@ -133,7 +138,7 @@ impl Model {
         if u64::from(width) * u64::from(height) > 4_194_304 {
             fields.refuse("width", "width * height should be at most 4194304");
         }
-        if width % 16 != 0 || height % 16 != 0 {
+        if !width.is_multiple_of(16) || !height.is_multiple_of(16) {
             fields.refuse("width", "width and height should be multiples of 16");
         }
         match self.name {

@@ -2,7 +2,7 @@
 //!
 //! Scenarios: `slow`, `never_ends`, `moderated` (the prompt), `moderated_output`, `fails`, `bad_asset`, `empty`,
 //! `unknown_status`, `cancelled` (ends so by itself), `vanishes`, `expired_url` (the first links are dead, a
-//! further poll hands out good ones), `expired_url_forever`, `truncated`, `html`, `empty_file`, `missing_file`,
+//! further poll hands out good ones), `expired_url_forever`, `short_url` (links live four seconds), `truncated`, `html`, `empty_file`, `missing_file`,
 //! `wrong_size`, `wrong_length`, `rate_limited` (two refusals first), `daily_limit`, `server_error` (one first),
 //! `quota`.
 
@@ -21,7 +21,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
 
 use super::fields::Tries;
-use crate::files::{Content, File, Link, Trouble};
+use crate::files::{File, Link};
 use crate::media::Media;
 use crate::scenario::scenario;
 use crate::standin::{Desk, StandIn, key_is_good, marker_of, paid};
@@ -63,11 +63,7 @@ impl Runway {
         self.admit(&scenario, &asked.prompt)?;
         let (mut tasks, now) = self.settled();
         let id = uuid::Uuid::new_v4().to_string();
-        let run_ms = match scenario.as_str() {
-            "slow" => self.desk.pace_ms().saturating_mul(10),
-            "never_ends" => i64::MAX / 2,
-            _ => self.desk.pace_ms(),
-        };
+        let run_ms = self.desk.run_ms(&scenario);
         let credits = asked.credits;
         let task = Task {
             charged: credits,
@@ -158,12 +154,8 @@ impl Runway {
     fn link(&self, task: &mut Task) -> String {
         let file = task.file.get_or_insert_with(|| self.desk.store(VENDOR, film(&task.asked, &task.scenario))).clone();
         task.links += 1;
-        let dead = match task.scenario.as_str() {
-            "expired_url" => task.links == 1,
-            "expired_url_forever" => true,
-            _ => false,
-        };
-        self.desk.link(VENDOR, &file, &Link { ttl_ms: if dead { 0 } else { LINK_MS }, parameter: "_jwt" })
+        let ttl_ms = Link::life(&task.scenario, task.links, LINK_MS);
+        self.desk.link(VENDOR, &file, &Link { ttl_ms, parameter: "_jwt" })
     }
 
     fn delete(&self, id: &str) -> Response {
@@ -208,12 +200,7 @@ fn film(asked: &Asked, scenario: &str) -> File {
     let ms = if scenario == "wrong_length" { ms * 3 / 5 } else { ms };
     let mut media = Media::video(width, height, ms, &asked.prompt);
     media.audio_ms = asked.sound.then_some(ms);
-    File {
-        name: "output.mp4".to_owned(),
-        content_type: media.content_type().to_owned(),
-        content: Content::Made(Box::new(media)),
-        trouble: Trouble::of(scenario),
-    }
+    File::medium("output.mp4", media, scenario)
 }
 
 /// Hundredths as a JSON number from 0 to 1.
@@ -291,6 +278,7 @@ impl StandIn for Runway {
             .route("/v1/image_to_video", post(from_image))
             .route("/v1/tasks/{id}", get(poll).delete(delete))
             .route("/v1/organization", get(organization))
+            .fallback(|| async { refused(StatusCode::NOT_FOUND, "No such route.") })
             .with_state(self)
     }
 
