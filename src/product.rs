@@ -71,7 +71,9 @@ impl Product {
         let path = config.sqlite_path();
         let opening = {
             let clock = clock.clone();
-            tokio::task::spawn_blocking(move || SqliteStore::open(path, SqliteOptions { end_leases: true, ..SqliteOptions::default() }, clock))
+            tokio::task::spawn_blocking(move || {
+                SqliteStore::open(path, SqliteOptions { end_leases: true, ..SqliteOptions::default() }, clock)
+            })
         };
         let store: Arc<dyn Store> = Arc::new(opening.await??);
         let storage = ArtifactStorage::open(&config.artifacts.url, env::lookup)?;
@@ -80,20 +82,8 @@ impl Product {
             .values()
             .filter_map(|connector| connector.limits.in_flight.map(|in_flight| (connector.name.clone(), in_flight)));
         store.set_limits(limits.collect()).await?;
-<<<<<<< HEAD
         for (key, instead) in config.without_effect() {
             warn!(key, "{key} has no effect: {instead}");
-=======
-        for (name, connector) in connectors.iter() {
-            if connector.limits.starts_per_minute.is_some() || connector.limits.requests_per_second.is_some() {
-                info!(connector = %name, "of its limits this version keeps in_flight; starts_per_minute and requests_per_second are read only");
-            }
-        }
-        for (name, tenant) in &config.tenants {
-            if tenant.budget_usd_per_month.is_some() {
-                warn!(tenant = %name, "budget_usd_per_month is read but not enforced by this version; use limits.max_cost_usd");
-            }
->>>>>>> main
         }
         Ok(Self { registry, connectors, vendors, store, storage, clock, config })
     }

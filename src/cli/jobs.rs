@@ -292,43 +292,6 @@ pub fn usage_line(usage: &Value) -> String {
     format!("{} {}{usd}{source}", text(&usage["quantity"]), text(&usage["unit"]))
 }
 
-<<<<<<< HEAD
-=======
-/// Follows a job; what it does goes to stderr, the job itself to stdout at the end.
-async fn watch(client: &Client, output: Output, id: &str) -> anyhow::Result<Value> {
-    let mut seen = 0u64;
-    loop {
-        let query = [("timeout_s", "30".to_owned())];
-        let events = client.get(&format!("/v1/jobs/{id}/events"), &[("cursor", seen.to_string())]).await?;
-        for event in events["events"].as_array().into_iter().flatten() {
-            seen = seen.max(event["seq"].as_u64().unwrap_or(seen));
-            eprintln!("{}  {}  {}", text(&event["at"]), text(&event["kind"]), text(&event["data"]));
-        }
-        let job = client.get(&format!("/v1/jobs/{id}"), &[]).await?;
-        let state = job["state"].as_str().unwrap_or_default();
-        if RESTS.contains(&state) && job["step"].is_null() {
-            show_job(output, &job);
-            return Ok(job);
-        }
-        if state == "needs_input" {
-            let question = &job["question"];
-            eprintln!(
-                "the vendor asks: {}\n  longhaul jobs answer {id} --text … | --choice … | --approve | --deny",
-                text(&question["prompt"])
-            );
-        }
-        client.get(&format!("/v1/jobs/{id}/wait"), &query).await?;
-    }
-}
-
-fn end_of(job: &Value) -> anyhow::Result<()> {
-    match job["state"].as_str() {
-        Some("succeeded") => Ok(()),
-        state => Err(Exit::failed(format!("the job is {}", state.unwrap_or("unknown"))).into()),
-    }
-}
-
->>>>>>> main
 async fn answer(client: &Client, output: Output, args: AnswerArgs) -> anyhow::Result<()> {
     let question = match args.question_id {
         Some(question) => question,

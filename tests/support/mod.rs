@@ -379,7 +379,8 @@ impl Server {
         if let Some(body) = body {
             request = request.header("content-type", "application/json").body(body);
         }
-        if let Some(token) = self.token.as_deref().filter(|_| headers.iter().all(|(name, _)| *name != "authorization")) {
+        if let Some(token) = self.token.as_deref().filter(|_| headers.iter().all(|(name, _)| *name != "authorization"))
+        {
             request = request.bearer_auth(token);
         }
         for (name, value) in headers {
@@ -441,20 +442,12 @@ impl Server {
         let mut cursor = "0".to_owned();
         let mut all = Vec::new();
         loop {
-<<<<<<< HEAD
-            let page = self.get(&format!("/v1/jobs/{id}/events?cursor={after}&limit=500")).await;
-            let events = page["events"].as_array().cloned().unwrap_or_default();
-            let Some(last) = events.last() else { return all };
-            after = last["seq"].as_u64().expect("a number");
-            all.extend(events);
-=======
             let page = self.get(&format!("/v1/jobs/{id}/events?cursor={cursor}&limit=500{more}")).await;
             all.extend(page["events"].as_array().cloned().unwrap_or_default());
             match page["next_cursor"].as_str() {
                 Some(next) => cursor = next.to_owned(),
                 None => return all,
             }
->>>>>>> main
         }
     }
 
@@ -473,11 +466,7 @@ impl Server {
                 return Some(job);
             }
             assert!(
-<<<<<<< HEAD
-                !rests.contains(&state) || !job["step"].is_null(),
-=======
                 !RESTS.contains(&state) || !job["step"].is_null(),
->>>>>>> main
                 "{id} rests in {state}, not {states:?}: {job:#}"
             );
             None
@@ -517,12 +506,7 @@ impl Server {
 
     /// One metric's value, summed over the series that carry all of these label pairs (as `name="value"`).
     pub async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
-<<<<<<< HEAD
-        let text =
-            self.http.get(format!("{}/metrics", self.url)).send().await.expect("metrics").text().await.expect("text");
-=======
         let text = self.metrics().await;
->>>>>>> main
         let series = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
         let chosen = series.filter(|line| labels.iter().all(|label| line.contains(label)));
         chosen.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
