@@ -15,5 +15,6 @@ mod a2a_peer;
 mod bad_input;
 mod cli;
 mod codes;
+mod demo;
 mod docs;
 mod first;
