@@ -18,3 +18,4 @@ mod codes;
 mod demo;
 mod docs;
 mod first;
+mod ops;
