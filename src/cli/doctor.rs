@@ -104,10 +104,8 @@ async fn look(found: &mut Findings, config: &Config) {
     if config.notify.secret.is_empty() {
         found.warn("notifications", "[notify] secret is empty: notifications go out unsigned");
     }
-    for (name, tenant) in &config.tenants {
-        if tenant.budget_usd_per_month.is_some() {
-            found.warn("tenants", &format!("{name}: budget_usd_per_month is read but not enforced by this version"));
-        }
+    for (key, instead) in config.without_effect() {
+        found.warn("configuration", &format!("{key} has no effect: {instead}"));
     }
     connectors(found, config).await;
 }

@@ -1,16 +1,14 @@
 //! `longhaul connectors …` and `longhaul usage`: through the API.
 
 use super::args::{ConnectorsCommand, Output, UsageArgs};
-use super::client::Client;
+use super::client::{Client, segment};
 use super::exit::Exit;
-use super::output::{list, text};
+use super::output::{Column, line, list, pretty, second, text};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 /// How long a check may take before the command says that it is still running.
 const CHECK_PATIENCE: Duration = Duration::from_secs(45);
-
-type Column = (&'static str, fn(&Value) -> String);
 
 const CONNECTOR_COLUMNS: [Column; 7] = [
     ("connector", |row| text(&row["name"])),
@@ -24,8 +22,8 @@ const CONNECTOR_COLUMNS: [Column; 7] = [
 
 fn check_words(check: &Value) -> String {
     match check["ok"].as_bool() {
-        Some(true) => format!("ok {}", text(&check["at"])),
-        Some(false) => format!("{} {}", text(&check["code"]), text(&check["at"])),
+        Some(true) => format!("ok {}", second(&check["at"])),
+        Some(false) => format!("{} {}", text(&check["code"]), second(&check["at"])),
         None => String::new(),
     }
 }
@@ -47,15 +45,23 @@ pub async fn connectors(client: &Client, output: Output, command: ConnectorsComm
         }
         ConnectorsCommand::Check { names } => check(client, output, names).await,
         ConnectorsCommand::Pause { name, reason } => {
-            let answer = client.post(&format!("/v1/connectors/{name}/pause"), &json!({"reason": reason})).await?;
-            list(output, "connectors", &[answer], &CONNECTOR_COLUMNS);
+            let path = format!("/v1/connectors/{}/pause", segment(&name));
+            show(output, client.post(&path, &json!({"reason": reason})).await?);
             Ok(())
         }
         ConnectorsCommand::Resume { name } => {
-            let answer = client.post(&format!("/v1/connectors/{name}/resume"), &json!({})).await?;
-            list(output, "connectors", &[answer], &CONNECTOR_COLUMNS);
+            let path = format!("/v1/connectors/{}/resume", segment(&name));
+            show(output, client.post(&path, &json!({})).await?);
             Ok(())
         }
+    }
+}
+
+/// One connector: as JSON the object itself, for people the line that the list has.
+fn show(output: Output, connector: Value) {
+    match output {
+        Output::Json => line(&pretty(&connector)),
+        Output::Ndjson | Output::Table => list(output, "connectors", &[connector], &CONNECTOR_COLUMNS),
     }
 }
 
@@ -73,15 +79,15 @@ async fn check(client: &Client, output: Output, names: Vec<String>) -> anyhow::R
     }
     let mut rows = Vec::new();
     for name in &names {
-        let before = client.get(&format!("/v1/connectors/{name}"), &[]).await?;
-        client.post(&format!("/v1/connectors/{name}/check"), &json!({})).await?;
+        let before = client.get(&format!("/v1/connectors/{}", segment(name)), &[]).await?;
+        client.post(&format!("/v1/connectors/{}/check", segment(name)), &json!({})).await?;
         rows.push((name, before["last_check"].clone()));
     }
     let waited = tokio::time::timeout(CHECK_PATIENCE, async {
         let mut done = Vec::new();
         for (name, before) in rows {
             loop {
-                let now = client.get(&format!("/v1/connectors/{name}"), &[]).await?;
+                let now = client.get(&format!("/v1/connectors/{}", segment(name)), &[]).await?;
                 if now["last_check"] != before && !now["last_check"].is_null() {
                     done.push(now);
                     break;
@@ -110,11 +116,11 @@ async fn check(client: &Client, output: Output, names: Vec<String>) -> anyhow::R
 
 /// Shows the ledger, summed.
 pub async fn usage(client: &Client, output: Output, args: UsageArgs) -> anyhow::Result<()> {
-    let mut query = vec![("by", args.by)];
+    let mut query = vec![("by", args.by.join(","))];
     query.extend(args.from.map(|from| ("from", from)));
     query.extend(args.to.map(|to| ("to", to)));
     query.extend(args.tenant.map(|tenant| ("tenant", tenant)));
-    let answer = client.get("/v1/usage", &query).await?;
+    let answer = client.get("/v1/usage", &query).await.map_err(super::jobs::as_usage)?;
     let rows = answer["usage"].as_array().cloned().unwrap_or_default();
     list(
         output,
