@@ -206,7 +206,7 @@ impl Claude {
         let wanted = |session: &Session| {
             let agent = &session.opening.agent;
             query.one("agent_id").is_none_or(|id| agent["id"] == id)
-                && query.one("agent_version").is_none_or(|version| agent["version"].to_string() == version)
+                && query.one("agent_version").is_none_or(|version| version.parse().ok() == agent["version"].as_i64())
                 && query.one("deployment_id").is_none()
                 && query.one("memory_store_id").is_none()
                 && (archived || session.archived_ms.is_none())
