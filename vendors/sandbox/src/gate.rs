@@ -69,7 +69,9 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: 
         return (StatusCode::PAYLOAD_TOO_LARGE, "the sandbox takes bodies of at most 128 MiB").into_response();
     };
     let route = gate.route(&target, &parts.method, &body);
-    let leak = target.host != "api" && carries_key(&parts.headers);
+    // An agent serves files itself: without a file host of their own they lie at the agent's origin, as its API does.
+    let own = target.vendor == "a2a" && target.host == "files" && gate.desk.files_at_home();
+    let leak = target.host != "api" && !own && carries_key(&parts.headers);
     let query = parts.uri.query().unwrap_or_default().to_owned();
     let seq = gate.desk.books().open(books::Request {
         seq: 0,

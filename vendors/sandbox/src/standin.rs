@@ -109,6 +109,12 @@ impl Desk {
         format!("{}/_files/{vendor}", host.trim_end_matches('/'))
     }
 
+    /// Whether files are reached at the same origin as the API.
+    #[must_use]
+    pub(crate) fn files_at_home(&self) -> bool {
+        self.0.options.files_url.is_none()
+    }
+
     /// A stranger's host, for scripts.
     #[must_use]
     pub(crate) fn other_base(&self, vendor: &str) -> String {
