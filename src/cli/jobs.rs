@@ -274,7 +274,7 @@ async fn watch(client: &Client, output: Output, id: &str) -> anyhow::Result<Valu
     let mut seen = 0u64;
     loop {
         let query = [("timeout_s", "30".to_owned())];
-        let events = client.get(&format!("/v1/jobs/{id}/events"), &[("after", seen.to_string())]).await?;
+        let events = client.get(&format!("/v1/jobs/{id}/events"), &[("cursor", seen.to_string())]).await?;
         for event in events["events"].as_array().into_iter().flatten() {
             seen = seen.max(event["seq"].as_u64().unwrap_or(seen));
             eprintln!("{}  {}  {}", text(&event["at"]), text(&event["kind"]), text(&event["data"]));

@@ -5,5 +5,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod a2a_peer;
 mod codes;
 mod first;

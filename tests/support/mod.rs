@@ -5,7 +5,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
-use longhaul_sandbox::{Books, Options, Sandbox};
+use longhaul_sandbox::{Books, Options, Request, Sandbox};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -142,6 +142,11 @@ impl Vendors {
         self.books.starts(Some(vendor)).len()
     }
 
+    /// Requests of one vendor that took this route, oldest first.
+    pub fn requests(&self, vendor: &str, route: &str) -> Vec<Request> {
+        self.books.requests(Some(vendor)).into_iter().filter(|request| request.route == route).collect()
+    }
+
     /// Requests that carried a key to a host that must never see one.
     pub fn leaks(&self) -> usize {
         self.books.requests(None).iter().filter(|request| request.leak).count()
@@ -153,6 +158,7 @@ pub struct Setup {
     folder: Arc<TempDir>,
     text: String,
     env: Vec<(String, String)>,
+    wrapper: Vec<String>,
 }
 
 impl Setup {
@@ -165,7 +171,7 @@ impl Setup {
             "[store]\nurl = \"sqlite:{at}/longhaul.db\"\n[artifacts]\nurl = \"file:{at}/artifacts\"\n[worker]\nlease_s = 3\n\
              drain_s = 2\n"
         );
-        Self { folder, text, env: Vec::new() }
+        Self { folder, text, env: Vec::new(), wrapper: Vec::new() }
     }
 
     /// The folder that everything is in.
@@ -212,6 +218,18 @@ impl Setup {
         ))
     }
 
+    /// A connector of this vendor under another name and at another place. `more` holds everything but the vendor and the key.
+    pub fn connector_elsewhere(self, name: &str, vendor: &str, more: &str) -> Self {
+        let key = self.folder().join("key").display().to_string();
+        self.with(&format!("[connectors.{name}]\nvendor = \"{vendor}\"\ncredential = \"file:{key}\"\n{more}"))
+    }
+
+    /// A command that `serve` is started through: it gets the binary and its arguments behind its own.
+    pub fn wrapped(mut self, wrapper: &[&str]) -> Self {
+        self.wrapper = wrapper.iter().map(|word| (*word).to_owned()).collect();
+        self
+    }
+
     /// Every vendor that has a stand-in.
     pub fn all_connectors(mut self, vendors: &Vendors) -> Self {
         for vendor in vendors.names() {
@@ -227,7 +245,7 @@ impl Setup {
 
     /// Runs the command line in this set-up: exit code, stdout, stderr.
     pub async fn run(&self, args: &[&str]) -> (i32, String, String) {
-        let output = self.command(args).output().await.expect("the binary runs");
+        let output = self.command(&[], args).output().await.expect("the binary runs");
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
     }
@@ -239,8 +257,15 @@ impl Setup {
         path
     }
 
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(LONGHAUL);
+    fn command(&self, wrapper: &[String], args: &[&str]) -> Command {
+        let mut command = match wrapper.split_first() {
+            None => Command::new(LONGHAUL),
+            Some((program, own)) => {
+                let mut command = Command::new(program);
+                command.args(own).arg(LONGHAUL);
+                command
+            }
+        };
         command.args(args).arg("--config").arg(self.config()).current_dir(self.folder());
         command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.folder()).env("RUST_LOG", "info");
         command.envs(self.env.iter().cloned()).kill_on_drop(true).stdin(Stdio::null());
@@ -266,7 +291,7 @@ impl Server {
         let log = setup.folder().join("serve.log");
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("a log");
         let child = setup
-            .command(&["serve", "--listen", &format!("127.0.0.1:{port}")])
+            .command(&setup.wrapper, &["serve", "--listen", &format!("127.0.0.1:{port}")])
             .stdout(Stdio::null())
             .stderr(file)
             .spawn()
@@ -321,16 +346,44 @@ impl Server {
 
     /// Any call: status and JSON (null where the answer is none).
     pub async fn call(&self, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
+        let (status, text) = self.send(method, path, &[], body.map(|body| body.to_string())).await;
+        (status, serde_json::from_str(&text).unwrap_or_default())
+    }
+
+    /// Any call with any JSON text and further headers: status and text.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<String>,
+    ) -> (u16, String) {
         let mut request = self.http.request(method, format!("{}{path}", self.url));
         if let Some(body) = body {
-            request = request.header("content-type", "application/json").body(body.to_string());
+            request = request.header("content-type", "application/json").body(body);
         }
-        if let Some(token) = &self.token {
+        if let Some(token) = self.token.as_deref().filter(|_| headers.iter().all(|(name, _)| *name != "authorization")) {
             request = request.bearer_auth(token);
         }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
         let answer = request.send().await.expect("the server answers");
-        let status = answer.status().as_u16();
-        (status, serde_json::from_str(&answer.text().await.expect("a body")).unwrap_or_default())
+        (answer.status().as_u16(), answer.text().await.expect("a body"))
+    }
+
+    /// Submits jobs in one batch, all of which must be taken; their ids in order.
+    pub async fn submit_all(&self, jobs: &[Value]) -> Vec<String> {
+        let lines: String = jobs.iter().map(|job| format!("{job}\n")).collect();
+        let (status, text) = self.send(Method::POST, "/v1/jobs/batch", &[], Some(lines)).await;
+        assert_eq!(status, 200, "{text}");
+        let read = |line: &str| -> String {
+            let line: Value = serde_json::from_str(line).expect("a line of JSON");
+            line["job"]["id"].as_str().unwrap_or_else(|| panic!("not taken: {line}")).to_owned()
+        };
+        let ids: Vec<String> = text.lines().map(read).collect();
+        assert_eq!(ids.len(), jobs.len(), "one line a job");
+        ids
     }
 
     /// A `GET` that must be 200.
@@ -382,7 +435,13 @@ impl Server {
 
     /// Waits until the job is in one of these states; panics with the job where it rests in another.
     pub async fn job_in(&self, id: &str, states: &[&str]) -> Value {
-        until(&format!("{id} in {states:?}"), async || {
+        self.job_in_within(PATIENCE, id, states).await
+    }
+
+    /// The same with another bound than `PATIENCE`.
+    pub async fn job_in_within(&self, patience: Duration, id: &str, states: &[&str]) -> Value {
+        let rests = ["succeeded", "failed", "cancelled", "limit_exceeded", "parked"];
+        within(patience, &format!("{id} in {states:?}"), async || {
             let job = self.job(id).await;
             let state = job["state"].as_str().unwrap_or_default();
             if states.contains(&state) {
@@ -429,8 +488,7 @@ impl Server {
 
     /// One metric's value, summed over the series that carry all of these label pairs (as `name="value"`).
     pub async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
-        let text =
-            self.http.get(format!("{}/metrics", self.url)).send().await.expect("metrics").text().await.expect("text");
+        let text = self.metrics().await;
         let series = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
         let chosen = series.filter(|line| labels.iter().all(|label| line.contains(label)));
         chosen.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
@@ -439,6 +497,18 @@ impl Server {
     /// Its log so far.
     pub fn log_text(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Server {
+    /// A test that fails shows the end of the server's log, which goes with its folder.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log_text();
+            let lines: Vec<&str> = log.lines().collect();
+            let last = lines.get(lines.len().saturating_sub(30)..).unwrap_or_default();
+            eprintln!("the server's log ends:\n{}", last.join("\n"));
+        }
     }
 }
 
