@@ -1,6 +1,12 @@
 //! Tests of the whole product: the real binary against the stand-ins.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub, missing_docs, reason = "a test binary has no outside")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    unreachable_pub,
+    missing_docs,
+    reason = "a test binary has no outside"
+)]
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -8,3 +14,4 @@ mod support;
 mod a2a_peer;
 mod codes;
 mod first;
+mod kill;

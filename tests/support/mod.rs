@@ -362,7 +362,8 @@ impl Server {
         if let Some(body) = body {
             request = request.header("content-type", "application/json").body(body);
         }
-        if let Some(token) = self.token.as_deref().filter(|_| headers.iter().all(|(name, _)| *name != "authorization")) {
+        if let Some(token) = self.token.as_deref().filter(|_| headers.iter().all(|(name, _)| *name != "authorization"))
+        {
             request = request.bearer_auth(token);
         }
         for (name, value) in headers {
