@@ -7,7 +7,7 @@
 //! - [`resolve`](fn@resolve): an installed connector out of its section of `longhaul.toml`
 //! - [`check_request`], [`check_options`], [`check_job`]: a job's request before anything is stored or spent
 //! - [`pricing`]: what a quantity costs; [`codes`]: every error code with its page
-//! - [`vendors_page`]: docs/VENDORS.md
+//! - [`vendors_page`]: what docs/VENDORS.md says
 //! - [`vocabulary`]: the types that vendors, store, scheduler and worker all speak
 
 mod address;

@@ -414,7 +414,7 @@ fn a_wish_to_stop_during_a_synchronous_start_is_unsupported_and_what_was_made_is
             outputs: vec![draft()],
             report: report_of(vec![credits("2", UsageSource::Reported)]),
         };
-        bench.sending().signal(cancel()).unwrap();
+        bench.sending().signal(Signal::Cancel { reason: None, by: "test".to_owned() }).unwrap();
         bench.outcome(Outcome::Start(Ok(answer)));
         assert_eq!((bench.job.state, bench.last.usage.len()), (JobState::Collecting, 1));
         bench.outcome(collected(None));
