@@ -441,7 +441,6 @@ impl Server {
 
     /// The same with another bound than `PATIENCE`.
     pub async fn job_in_within(&self, patience: Duration, id: &str, states: &[&str]) -> Value {
-        let rests = ["succeeded", "failed", "cancelled", "limit_exceeded", "parked"];
         within(patience, &format!("{id} in {states:?}"), async || {
             let job = self.job(id).await;
             let state = job["state"].as_str().unwrap_or_default();

@@ -69,7 +69,9 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: 
         return (StatusCode::PAYLOAD_TOO_LARGE, "the sandbox takes bodies of at most 128 MiB").into_response();
     };
     let route = gate.route(&target, &parts.method, &body);
-    let leak = target.host != "api" && carries_key(&parts.headers);
+    // An agent's own files may want its key: where they share the agents' origin there is nobody to leak it to.
+    let own_files = target.host == "files" && target.vendor == "a2a" && gate.desk.files_share_origin();
+    let leak = target.host != "api" && !own_files && carries_key(&parts.headers);
     let query = parts.uri.query().unwrap_or_default().to_owned();
     let seq = gate.desk.books().open(books::Request {
         seq: 0,

@@ -72,6 +72,12 @@ impl Desk {
         Self(Arc::new(Inner { options, books: Books::default(), files: Files::default() }))
     }
 
+    /// Whether files are under the same address as the vendors' APIs.
+    #[must_use]
+    pub(crate) fn files_share_origin(&self) -> bool {
+        self.0.options.files_url.is_none()
+    }
+
     /// Now, in milliseconds since 1970.
     #[must_use]
     pub(crate) fn now_ms(&self) -> i64 {
