@@ -238,8 +238,7 @@ impl Server {
             .spawn()
             .expect("the binary starts");
         let url = format!("http://127.0.0.1:{port}");
-        let mut server =
-            Self { url, log, child, http: http(), token: None, _folder: setup.folder.clone() };
+        let mut server = Self { url, log, child, http: http(), token: None, _folder: setup.folder.clone() };
         server.ready().await;
         server
     }
@@ -346,7 +345,10 @@ impl Server {
             if states.contains(&state) {
                 return Some(job);
             }
-            assert!(!rests.contains(&state) || !job["step"].is_null(), "{id} rests in {state}, not {states:?}: {job:#}");
+            assert!(
+                !rests.contains(&state) || !job["step"].is_null(),
+                "{id} rests in {state}, not {states:?}: {job:#}"
+            );
             None
         })
         .await
@@ -369,7 +371,8 @@ impl Server {
 
     /// One metric's value, summed over the series that carry all of these label pairs (as `name="value"`).
     pub async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
-        let text = self.http.get(format!("{}/metrics", self.url)).send().await.expect("metrics").text().await.expect("text");
+        let text =
+            self.http.get(format!("{}/metrics", self.url)).send().await.expect("metrics").text().await.expect("text");
         let series = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
         let chosen = series.filter(|line| labels.iter().all(|label| line.contains(label)));
         chosen.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
