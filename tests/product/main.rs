@@ -8,3 +8,4 @@ mod support;
 mod a2a_peer;
 mod codes;
 mod first;
+mod readme;
