@@ -71,7 +71,9 @@ impl Product {
         let path = config.sqlite_path();
         let opening = {
             let clock = clock.clone();
-            tokio::task::spawn_blocking(move || SqliteStore::open(path, SqliteOptions { end_leases: true, ..SqliteOptions::default() }, clock))
+            tokio::task::spawn_blocking(move || {
+                SqliteStore::open(path, SqliteOptions { end_leases: true, ..SqliteOptions::default() }, clock)
+            })
         };
         let store: Arc<dyn Store> = Arc::new(opening.await??);
         let storage = ArtifactStorage::open(&config.artifacts.url, env::lookup)?;

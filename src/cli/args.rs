@@ -226,7 +226,11 @@ pub struct SubmitArgs {
 
 fn key(text: &str) -> Result<String, String> {
     let fits = (1..=255).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
-    if fits { Ok(text.to_owned()) } else { Err("a key is 1 to 255 printable ASCII characters without blanks".to_owned()) }
+    if fits {
+        Ok(text.to_owned())
+    } else {
+        Err("a key is 1 to 255 printable ASCII characters without blanks".to_owned())
+    }
 }
 
 /// `longhaul jobs list`
@@ -483,12 +487,5 @@ fn tenant(text: &str) -> Result<String, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_command_line_hangs_together() {
-        Cli::command().debug_assert();
-    }
-}
+#[path = "args_tests.rs"]
+mod tests;

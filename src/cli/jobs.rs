@@ -234,7 +234,10 @@ pub fn show_job(output: Output, job: &Value) {
             ("attempt", text(&job["attempt"])),
             ("polls", text(&job["polls"])),
             ("errors", text(&job["errors"])),
-            ("next step", format!("{} {}", text(&job["step"]["kind"]), second(&job["step"]["due_at"])).trim().to_owned()),
+            (
+                "next step",
+                format!("{} {}", text(&job["step"]["kind"]), second(&job["step"]["due_at"])).trim().to_owned(),
+            ),
             ("at the vendor", text(&job["vendor_job_id"])),
             ("question", question),
             ("cancel", text(&job["cancel"]["outcome"])),

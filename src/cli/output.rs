@@ -55,7 +55,9 @@ fn table(items: &[Value], columns: &[Column]) -> String {
     let titles: Vec<String> = columns.iter().map(|(title, _)| title.to_uppercase()).collect();
     let mut table = plain_table();
     table.set_header(pick(&titles));
-    rows.iter().for_each(|row| drop(table.add_row(pick(row))));
+    for row in &rows {
+        table.add_row(pick(row));
+    }
     // What a row is known by is copied into the next command: it is never broken into two lines.
     if let Some(column) = table.column_mut(0) {
         column.set_constraint(ColumnConstraint::ContentWidth);

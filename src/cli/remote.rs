@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// How long a check may take before the command says that it is still running.
 const CHECK_PATIENCE: Duration = Duration::from_secs(45);
+/// Between two looks at it.
+const LOOK: Duration = Duration::from_millis(200);
 
 const CONNECTOR_COLUMNS: [Column; 7] = [
     ("connector", |row| text(&row["name"])),
@@ -65,53 +67,72 @@ fn show(output: Output, connector: Value) {
     }
 }
 
-/// Enqueues the checks and waits for their results, which a worker writes.
 async fn check(client: &Client, output: Output, names: Vec<String>) -> anyhow::Result<()> {
-    let names = if names.is_empty() {
+    let checked = checked(client, names).await?;
+    list(output, "connectors", &checked, &CONNECTOR_COLUMNS);
+    let bad: Vec<String> = checked.iter().filter_map(|row| finding(row).err()).collect();
+    match bad.len() {
+        0 => Ok(()),
+        all if all == checked.len() => Err(Exit::failed(bad.join("\n")).into()),
+        _ => Err(Exit::partly(bad.join("\n")).into()),
+    }
+}
+
+/// What a connector's check found, in words.
+///
+/// # Errors
+/// What is wrong with the credential, or that the check is still running.
+pub fn finding(connector: &Value) -> Result<String, String> {
+    let name = text(&connector["name"]);
+    match connector["last_check"]["ok"].as_bool() {
+        Some(true) => Ok(format!("{name}: the credential works")),
+        Some(false) => Err(format!("{name}: {}", text(&connector["last_check"]["message"]))),
+        None => Err(format!("{name}: the check is still running; `longhaul connectors list` shows its result later")),
+    }
+}
+
+/// Enqueues the checks and waits for their results, which a worker writes; every connector's where none is named. Those
+/// that take too long come back without `last_check`.
+///
+/// # Errors
+/// Where a connector is unknown, or none is installed.
+pub async fn checked(client: &Client, mut names: Vec<String>) -> anyhow::Result<Vec<Value>> {
+    if names.is_empty() {
         let answer = client.get("/v1/connectors", &[]).await?;
-        let rows = answer["connectors"].as_array().cloned().unwrap_or_default();
-        rows.iter().filter_map(|row| row["name"].as_str().map(str::to_owned)).collect()
-    } else {
-        names
-    };
+        let rows = answer["connectors"].as_array().into_iter().flatten();
+        names = rows.filter_map(|row| row["name"].as_str().map(str::to_owned)).collect();
+    }
     if names.is_empty() {
         return Err(Exit::nothing("no connector is installed; add a [connectors.NAME] section to longhaul.toml").into());
     }
-    let mut rows = Vec::new();
-    for name in &names {
-        let before = client.get(&format!("/v1/connectors/{}", segment(name)), &[]).await?;
-        client.post(&format!("/v1/connectors/{}/check", segment(name)), &json!({})).await?;
-        rows.push((name, before["last_check"].clone()));
+    let paths: Vec<String> = names.iter().map(|name| format!("/v1/connectors/{}", segment(name))).collect();
+    let mut before = Vec::new();
+    for path in &paths {
+        before.push(client.get(path, &[]).await?["last_check"].take());
     }
-    let waited = tokio::time::timeout(CHECK_PATIENCE, async {
-        let mut done = Vec::new();
-        for (name, before) in rows {
+    for path in &paths {
+        client.post(&format!("{path}/check"), &json!({})).await?;
+    }
+    let looking = paths.iter().zip(&before).map(|(path, before)| async move {
+        let looking = async {
             loop {
-                let now = client.get(&format!("/v1/connectors/{}", segment(name)), &[]).await?;
-                if now["last_check"] != before && !now["last_check"].is_null() {
-                    done.push(now);
-                    break;
+                let now = client.get(path, &[]).await?;
+                if !now["last_check"].is_null() && now["last_check"] != *before {
+                    return anyhow::Ok(now);
                 }
-                tokio::time::sleep(Duration::from_millis(200)).await;
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        match tokio::time::timeout(CHECK_PATIENCE, looking).await {
+            Ok(found) => found,
+            Err(_) => {
+                let mut now = client.get(path, &[]).await?;
+                now["last_check"] = Value::Null;
+                Ok(now)
             }
         }
-        anyhow::Ok(done)
     });
-    let Ok(done) = waited.await else {
-        return Err(Exit::failed("a check is still running; `longhaul connectors list` shows its result later").into());
-    };
-    let done = done?;
-    list(output, "connectors", &done, &CONNECTOR_COLUMNS);
-    let bad: Vec<String> = done
-        .iter()
-        .filter(|row| row["last_check"]["ok"] != json!(true))
-        .map(|row| format!("{}: {}", text(&row["name"]), text(&row["last_check"]["message"])))
-        .collect();
-    match bad.len() {
-        0 => Ok(()),
-        all if all == done.len() => Err(Exit::failed(bad.join("\n")).into()),
-        _ => Err(Exit::partly(bad.join("\n")).into()),
-    }
+    futures::future::try_join_all(looking).await
 }
 
 /// Shows the ledger, summed.

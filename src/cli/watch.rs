@@ -80,7 +80,8 @@ fn words(event: &Value) -> String {
 pub fn plain(data: &Value) -> String {
     let Some(members) = data.as_object() else { return text(data) };
     let filled = members.iter().filter(|(_, value)| !value.is_null());
-    let shown: Vec<String> = filled.map(|(name, value)| format!("{name}: {}", text(value).replace('\n', " "))).collect();
+    let shown: Vec<String> =
+        filled.map(|(name, value)| format!("{name}: {}", text(value).replace('\n', " "))).collect();
     shown.join(", ")
 }
 

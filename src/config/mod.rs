@@ -362,7 +362,8 @@ impl Config {
         for (name, tenant) in &self.tenants {
             let path = format!("tenants.{name}");
             if !longhaul_registry::is_tenant(name) {
-                let rule = "a tenant is letters, digits, `_`, `-` and `.`, at most 64, and begins with a letter or digit";
+                let rule =
+                    "a tenant is letters, digits, `_`, `-` and `.`, at most 64, and begins with a letter or digit";
                 wrong(&path, "not_allowed", rule.to_owned());
             }
             if tenant.weight == 0 {
@@ -384,11 +385,15 @@ impl Config {
             found.push(("store.durability".to_owned(), "the embedded store is always strict"));
         }
         if !self.worker.listen.is_empty() {
-            found.push(("worker.listen".to_owned(), "serve answers /healthz, /readyz and /metrics where the API listens"));
+            found.push((
+                "worker.listen".to_owned(),
+                "serve answers /healthz, /readyz and /metrics where the API listens",
+            ));
         }
         for (name, connector) in &self.connectors {
             let limits = &connector.limits;
-            let late = "only limits.in_flight is kept by this version; the vendor's own answers slow it down beyond that";
+            let late =
+                "only limits.in_flight is kept by this version; the vendor's own answers slow it down beyond that";
             if limits.starts_per_minute.is_some() {
                 found.push((format!("connectors.{name}.limits.starts_per_minute"), late));
             }
@@ -398,7 +403,10 @@ impl Config {
         }
         for (name, tenant) in &self.tenants {
             if tenant.weight != 1 {
-                found.push((format!("tenants.{name}.weight"), "this version starts jobs by priority and age, whoever's they are"));
+                found.push((
+                    format!("tenants.{name}.weight"),
+                    "this version starts jobs by priority and age, whoever's they are",
+                ));
             }
             if tenant.budget_usd_per_month.is_some() {
                 let instead = "no monthly budget is kept by this version; use limits.max_cost_usd on the jobs";
