@@ -250,6 +250,21 @@ fn every_link_within_the_project_leads_somewhere() {
     assert!(links > 10, "only {links} links were found");
 }
 
+/// The map names files and folders in code spans; what is spelled with capitals stands for several.
+#[test]
+fn what_the_map_names_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let map = std::fs::read_to_string(root.join("docs/ARCHITECTURE.md")).unwrap();
+    let unfenced: String = map.split("```").step_by(2).collect();
+    let spans = unfenced.split('`').skip(1).step_by(2);
+    let folders = ["registry/", "vendors/", "scheduler/", "worker/", "src/", "tests/", "docs/"];
+    let named = spans.filter(|span| folders.iter().any(|folder| span.starts_with(folder)));
+    let named: Vec<&str> = named.filter(|span| !span.contains("NAME")).collect();
+    assert!(named.len() > 20, "{named:?}");
+    let missing: Vec<&&str> = named.iter().filter(|span| !root.join(span).exists()).collect();
+    assert!(missing.is_empty(), "docs/ARCHITECTURE.md names what is not there: {missing:?}");
+}
+
 #[test]
 fn shapes_leave_out_what_differs_and_nothing_else() {
     let line = "job_01a22de2b33573bb8271aaf1522d3ccf  failed  flux  0.035  2026-11-30T19:16:20Z";
