@@ -12,6 +12,7 @@
 mod support;
 
 mod a2a_peer;
+mod backup;
 mod bad_input;
 mod cli;
 mod codes;
@@ -19,4 +20,5 @@ mod demo;
 mod docs;
 mod first;
 mod ops;
+mod readme;
 mod kill;
