@@ -104,10 +104,8 @@ async fn look(found: &mut Findings, config: &Config) {
     if config.notify.secret.is_empty() {
         found.warn("notifications", "[notify] secret is empty: notifications go out unsigned");
     }
-    for (name, tenant) in &config.tenants {
-        if tenant.budget_usd_per_month.is_some() {
-            found.warn("tenants", &format!("{name}: budget_usd_per_month is read but not enforced by this version"));
-        }
+    for (key, instead) in config.without_effect() {
+        found.warn("configuration", &format!("{key} has no effect: {instead}"));
     }
     connectors(found, config).await;
 }
@@ -176,7 +174,13 @@ async fn connectors(found: &mut Findings, config: &Config) {
 async fn server(found: &mut Findings, config: &Config, url: Option<String>, token: Option<String>, check: bool) {
     let named = url.is_some();
     let base = url.unwrap_or_else(|| config.api_url());
-    let Ok(client) = Client::new(&base, token) else { return };
+    let client = match Client::new(&base, token) {
+        Ok(client) => client,
+        Err(error) => {
+            found.add("server", Err(error.to_string()));
+            return;
+        }
+    };
     match client.get("/readyz", &[]).await {
         Ok(_) => found.add("server", Ok(format!("{base} is ready"))),
         Err(error) if error.downcast_ref::<super::client::Refused>().is_some() => {
@@ -188,11 +192,9 @@ async fn server(found: &mut Findings, config: &Config, url: Option<String>, toke
         Err(_) => found.warn("server", &format!("nothing answers on {base}: not started")),
     }
     if check {
-        let names = super::args::ConnectorsCommand::Check { names: Vec::new() };
-        let result = super::remote::connectors(&client, Output::Ndjson, names).await;
-        found.add(
-            "free checks",
-            result.map(|()| "every credential works".to_owned()).map_err(|error| error.to_string()),
-        );
+        match super::remote::checked(&client, Vec::new()).await {
+            Ok(rows) => rows.iter().for_each(|row| found.add("free check", super::remote::finding(row))),
+            Err(error) => found.add("free check", Err(error.to_string())),
+        }
     }
 }

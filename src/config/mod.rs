@@ -10,9 +10,18 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tracing_subscriber::EnvFilter;
 
 /// Every key with its default and what it does: the reference that docs/CONFIGURATION.md shows.
 pub const DEFAULT: &str = include_str!("default.toml");
+
+/// Reads a log filter as `RUST_LOG` has it.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn filter(text: &str) -> Result<EnvFilter, String> {
+    EnvFilter::builder().with_regex(false).parse(text).map_err(|error| error.to_string())
+}
 
 /// The file looked for where none is named.
 pub const FILE: &str = "longhaul.toml";
@@ -347,7 +356,64 @@ impl Config {
             let message = "say where the secret is, never the secret: env:NAME or file:PATH".to_owned();
             wrong("notify.secret", "not_allowed", message);
         }
+        if let Err(error) = filter(&self.log.filter) {
+            wrong("log.filter", "not_allowed", format!("{error}; write it as info or longhaul_worker=debug,info"));
+        }
+        for (name, tenant) in &self.tenants {
+            let path = format!("tenants.{name}");
+            if !longhaul_registry::is_tenant(name) {
+                let rule =
+                    "a tenant is letters, digits, `_`, `-` and `.`, at most 64, and begins with a letter or digit";
+                wrong(&path, "not_allowed", rule.to_owned());
+            }
+            if tenant.weight == 0 {
+                wrong(&format!("{path}.weight"), "out_of_range", "at least 1".to_owned());
+            }
+            if tenant.budget_usd_per_month.is_some_and(|budget| budget.is_sign_negative()) {
+                wrong(&format!("{path}.budget_usd_per_month"), "out_of_range", "at least 0".to_owned());
+            }
+        }
         problems
+    }
+
+    /// What is written and allowed but has no effect in this version, as `(key, what holds instead)`: silence would
+    /// read as a promise.
+    #[must_use]
+    pub fn without_effect(&self) -> Vec<(String, &'static str)> {
+        let mut found = Vec::new();
+        if self.store.durability != "strict" {
+            found.push(("store.durability".to_owned(), "the embedded store is always strict"));
+        }
+        if !self.worker.listen.is_empty() {
+            found.push((
+                "worker.listen".to_owned(),
+                "serve answers /healthz, /readyz and /metrics where the API listens",
+            ));
+        }
+        for (name, connector) in &self.connectors {
+            let limits = &connector.limits;
+            let late =
+                "only limits.in_flight is kept by this version; the vendor's own answers slow it down beyond that";
+            if limits.starts_per_minute.is_some() {
+                found.push((format!("connectors.{name}.limits.starts_per_minute"), late));
+            }
+            if limits.requests_per_second.is_some() {
+                found.push((format!("connectors.{name}.limits.requests_per_second"), late));
+            }
+        }
+        for (name, tenant) in &self.tenants {
+            if tenant.weight != 1 {
+                found.push((
+                    format!("tenants.{name}.weight"),
+                    "this version starts jobs by priority and age, whoever's they are",
+                ));
+            }
+            if tenant.budget_usd_per_month.is_some() {
+                let instead = "no monthly budget is kept by this version; use limits.max_cost_usd on the jobs";
+                found.push((format!("tenants.{name}.budget_usd_per_month"), instead));
+            }
+        }
+        found
     }
 
     /// Resolves every connector.

@@ -12,6 +12,11 @@
 mod support;
 
 mod a2a_peer;
+mod bad_input;
+mod cli;
 mod codes;
+mod demo;
+mod docs;
 mod first;
+mod ops;
 mod kill;

@@ -230,6 +230,11 @@ impl Setup {
         self.with(&format!("[connectors.{name}]\nvendor = \"{vendor}\"\ncredential = \"file:{key}\"\n{more}"))
     }
 
+    /// Leases as long as by default: for work that keeps the processors busy.
+    pub fn long_leases(self) -> Self {
+        self.env("LONGHAUL__WORKER__LEASE_S", "15")
+    }
+
     /// A command that `serve` is started through: it gets the binary and its arguments behind its own.
     pub fn wrapped(mut self, wrapper: &[&str]) -> Self {
         self.wrapper = wrapper.iter().map(|word| (*word).to_owned()).collect();
@@ -251,7 +256,7 @@ impl Setup {
 
     /// Runs the command line in this set-up: exit code, stdout, stderr.
     pub async fn run(&self, args: &[&str]) -> (i32, String, String) {
-        let output = self.command(&[], args).output().await.expect("the binary runs");
+        let output = self.command(args).output().await.expect("the binary runs");
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
     }
@@ -263,7 +268,12 @@ impl Setup {
         path
     }
 
-    fn command(&self, wrapper: &[String], args: &[&str]) -> Command {
+    /// A command in this set-up, not yet started: stdin is empty, stdout and stderr are the caller's to set.
+    pub fn command(&self, args: &[&str]) -> Command {
+        self.under(&[], args)
+    }
+
+    fn under(&self, wrapper: &[String], args: &[&str]) -> Command {
         let mut command = match wrapper.split_first() {
             None => Command::new(LONGHAUL),
             Some((program, own)) => {
@@ -297,7 +307,7 @@ impl Server {
         let log = setup.folder().join("serve.log");
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("a log");
         let child = setup
-            .command(&setup.wrapper, &["serve", "--listen", &format!("127.0.0.1:{port}")])
+            .under(&setup.wrapper, &["serve", "--listen", &format!("127.0.0.1:{port}")])
             .stdout(Stdio::null())
             .stderr(file)
             .spawn()
@@ -348,6 +358,18 @@ impl Server {
         let status = std::process::Command::new("kill").arg(self.pid().to_string()).status().expect("kill");
         assert!(status.success());
         self.child.wait().await.expect("it ends").code()
+    }
+
+    /// Waits until it ends by itself; the exit code.
+    pub async fn ended(&mut self) -> Option<i32> {
+        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        ended.expect("serve ends").expect("it ends").code()
+    }
+
+    /// A signal by its name, such as `TERM`.
+    pub fn signal(&self, name: &str) {
+        let status = std::process::Command::new("kill").args(["-s", name, &self.pid().to_string()]).status();
+        assert!(status.expect("kill").success());
     }
 
     /// Any call: status and JSON (null where the answer is none).

@@ -417,6 +417,10 @@ impl StandIn for A2a {
         VENDOR
     }
 
+    fn keeps_files_behind_its_key(&self) -> bool {
+        true
+    }
+
     fn route(&self, method: &Method, path: &str, body: &[u8]) -> &'static str {
         let all: Vec<&str> = path.trim_matches('/').split('/').collect();
         let (agent, parts) = Agent::of(&all);

@@ -1,0 +1,1 @@
+//! Mistakes get one clear error, before anything is stored or spent.
