@@ -127,7 +127,7 @@ async fn queued() {
 
 async fn crossing() {
     let (agent, at) = Agent::start().await;
-    let setup = Setup::new().connector_elsewhere(
+    let setup = Setup::new().long_leases().connector_elsewhere(
         "a2a",
         "a2a",
         &format!(

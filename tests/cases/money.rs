@@ -62,7 +62,7 @@ async fn early_look() {
 async fn a_thousand() {
     let vendors = Vendors::start(Duration::from_millis(100)).await;
     let more = "limits = { in_flight = 1000 }\nprice_override = { credit_usd = \"0.01\" }";
-    let server = Setup::new().connector(&vendors, "flux", more).serve().await;
+    let server = Setup::new().long_leases().connector(&vendors, "flux", more).serve().await;
     vendors.script(ready_at_once(&json!(0.04), "64x64")).await;
     let jobs: Vec<Value> = (0..1000).map(|n| image(&format!("tile {n}"), 64, 64)).collect();
     let ids = server.submit_all(&jobs).await;
@@ -94,7 +94,7 @@ fn csv_column(csv: &str, name: &str) -> Vec<Decimal> {
 
 async fn no_tail() {
     let vendors = Vendors::start(Duration::from_millis(100)).await;
-    let server = Setup::new().connector(&vendors, "flux", "limits = { in_flight = 200 }").serve().await;
+    let server = Setup::new().long_leases().connector(&vendors, "flux", "limits = { in_flight = 200 }").serve().await;
     vendors.script(ready_at_once(&json!(10), "64x64")).await;
     for n in 1..=3 {
         let mut job = image(&format!("dot {n}"), 64, 64);

@@ -19,3 +19,4 @@ mod demo;
 mod docs;
 mod first;
 mod ops;
+mod kill;

@@ -224,6 +224,11 @@ impl Setup {
         self.with(&format!("[connectors.{name}]\nvendor = \"{vendor}\"\ncredential = \"file:{key}\"\n{more}"))
     }
 
+    /// Leases as long as by default: for work that keeps the processors busy.
+    pub fn long_leases(self) -> Self {
+        self.env("LONGHAUL__WORKER__LEASE_S", "15")
+    }
+
     /// A command that `serve` is started through: it gets the binary and its arguments behind its own.
     pub fn wrapped(mut self, wrapper: &[&str]) -> Self {
         self.wrapper = wrapper.iter().map(|word| (*word).to_owned()).collect();

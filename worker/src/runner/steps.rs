@@ -161,7 +161,8 @@ impl Runner {
             Ok(session) => session,
             Err(failure) => return self.commit(hand, Outcome::Cancel(Err(failure)), Vec::new()).await,
         };
-        if hand.connector.vendor.cancel_erases {
+        let unread = hand.job.cancel.as_ref().is_some_and(|cancel| cancel.unread);
+        if hand.connector.vendor.cancel_erases && !unread {
             // The cancel takes the record with it: read and book first, and never cancel what has ended.
             let answer = self.ask(hand, &session).await;
             let runs = matches!(answer, Ok(PollAnswer::Running(_) | PollAnswer::NeedsInput { .. }));

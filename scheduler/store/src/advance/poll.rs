@@ -3,11 +3,14 @@
 use super::start::{finished, named_delay};
 use super::{Change, due, max_errors, moot};
 use crate::{CancelOutcome, JobError, JobState, Transition};
-use longhaul_registry::{ArtifactDraft, Failure, FailureKind, PollAnswer, Question, Report, Retry};
+use longhaul_registry::{ArtifactDraft, Failure, FailureKind, PollAnswer, Question, Report, Retry, UsageSource};
 use std::time::Duration;
 
 /// A `not_found` this soon after the vendor accepted means: not there yet.
 const YOUNG_MS: i64 = 60_000;
+/// How long a wish to stop waits for the record to be read first, where the cancel erases it.
+const READ_FIRST: Duration = Duration::from_secs(15);
+const READ_FIRST_MS: i64 = 15_000;
 /// Later `not_found`s in a row that make it lost at the vendor (replicas disagree for a while).
 const LOST_AFTER: u32 = 5;
 
@@ -37,7 +40,14 @@ pub(super) fn answered(mut change: Change<'_>, answer: Result<PollAnswer, Failur
     }
 }
 
+/// What is said of the cost before the last word is an estimate, whoever says it.
+fn not_final(mut report: Report) -> Report {
+    report.usage.iter_mut().for_each(|line| line.source = UsageSource::Estimated);
+    report
+}
+
 fn running(mut change: Change<'_>, report: Report) -> Transition {
+    let report = not_final(report);
     let hint = report.hint;
     change.cleared();
     if change.out.job.answer.is_none() {
@@ -55,6 +65,7 @@ fn running(mut change: Change<'_>, report: Report) -> Transition {
 }
 
 fn needs_input(mut change: Change<'_>, question: Question, report: Report) -> Transition {
+    let report = not_final(report);
     let hint = report.hint;
     let answered = format!("answered:{}", question.id);
     let standing = change.out.job.question.as_ref().is_some_and(|open| open.question.id == question.id);
@@ -131,6 +142,14 @@ fn missed(mut change: Change<'_>, failure: Failure) -> Transition {
     if failure.kind == FailureKind::NotFound {
         return not_found(change, failure);
     }
+    if failure.kind != FailureKind::Internal && stops_unread(&change, &failure) {
+        change.blame(&failure);
+        if let Some(cancel) = &mut change.out.job.cancel {
+            cancel.unread = true;
+        }
+        change.go_on();
+        return change.out;
+    }
     if failure.holds_connector {
         change.blame(&failure);
         change.due_unpunished(None);
@@ -180,6 +199,15 @@ pub(super) fn waits(mut change: Change<'_>, failure: Failure) -> Transition {
     change.blame(&failure);
     change.due_unpunished(named);
     change.out
+}
+
+/// Whether the vendor is told to stop although it could not be read: a stop costs nothing to wait for only while the
+/// record may still be read first, and a vendor whose cancel erases nothing need not be read at all.
+fn stops_unread(change: &Change<'_>, failure: &Failure) -> bool {
+    let Some(cancel) = change.out.job.cancel.as_ref().filter(|cancel| !cancel.sent) else { return false };
+    let waited = change.age_ms(Some(cancel.requested_at)).unwrap_or(0);
+    let hopeless = failure.retry == Retry::Never || named_delay(failure).is_some_and(|delay| delay > READ_FIRST);
+    !change.rules.connector.vendor.cancel_erases || hopeless || waited >= READ_FIRST_MS
 }
 
 /// A passing fault: backed off, counted, capped.

@@ -3,15 +3,16 @@
 //! Scenarios: `slow`, `never_ends`, `stuck` (submitted for ever), `immediate` (a bare message, no task), `asks`,
 //! `asks_choice`, `asks_twice`, `auth` (goes on by itself), `fails`, `fails_late` (with artifacts), `crash` (no word),
 //! `rejected`, `rejected_late`, `cancelled` (by itself), `empty`, `status_text` (no artifact), `text_only`, `raw`,
-//! `raw_chunks`, `data`, `url`, `expired_url`, `truncated`, `html`, `empty_file`, `missing_file`, `unknown_state`,
-//! `unspecified`, `lower_case` and `integers` (other spellings of states), `vanishes`, `blocks` (ignores
-//! `returnImmediately`), `no_cancel`, `slow_cancel`, `late_listed`, `own_context` (refuses a client's context), and
+//! `raw_chunks`, `data`, `url`, `expired_url`, `truncated`, `html`, `empty_file`, `missing_file`, `unknown_state`
+//! (or `unknown_status`), `unspecified`, `lower_case` and `integers` (other spellings of states), `vanishes`,
+//! `blocks` (ignores `returnImmediately`), `no_cancel`, `slow_cancel`, `late_listed`, `own_context` (refuses a client's context), and
 //! refusals: `rate_limited` (two first), `unavailable` (one first), `server_error` (one first), `internal` (one first).
 //!
 //! Other agents stand below the base URL, each with its own card: `rest_only`, `tenanted`, `open` (no key),
 //! `unlisted` (no ListTasks), `old` (protocol 0.3).
 
 mod card;
+mod door;
 mod errors;
 mod plan;
 mod request;
@@ -26,14 +27,15 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use base64::Engine;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::fields::Tries;
 use crate::scenario::scenario;
-use crate::standin::{Desk, StandIn, key_is_good, paid};
+use crate::standin::{Desk, StandIn, paid};
 use card::Agent;
+use door::{Operation, admit, carries_good_key};
 use errors::{Error, Kind};
 use request::Message;
 use task::{Task, listed};
@@ -71,55 +73,6 @@ struct Outcome {
 impl Outcome {
     fn plain(value: Value) -> Self {
         Self { value, started: None }
-    }
-}
-
-/// One operation, as both bindings name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Operation {
-    Send,
-    Get,
-    List,
-    Cancel,
-    Stream,
-    Push,
-    ExtendedCard,
-}
-
-impl Operation {
-    fn of_method(method: &str) -> Option<Self> {
-        Some(match method {
-            "SendMessage" => Self::Send,
-            "GetTask" => Self::Get,
-            "ListTasks" => Self::List,
-            "CancelTask" => Self::Cancel,
-            "SendStreamingMessage" | "SubscribeToTask" => Self::Stream,
-            "CreateTaskPushNotificationConfig"
-            | "GetTaskPushNotificationConfig"
-            | "ListTaskPushNotificationConfigs"
-            | "DeleteTaskPushNotificationConfig" => Self::Push,
-            "GetExtendedAgentCard" => Self::ExtendedCard,
-            _ => return None,
-        })
-    }
-
-    /// The operation of an HTTP+JSON request, and the task that its path names.
-    fn of_path<'a>(method: &Method, parts: &[&'a str]) -> Option<(Self, &'a str)> {
-        Some(match (method.as_str(), parts) {
-            ("POST", ["message:send"]) => (Self::Send, ""),
-            ("POST", ["message:stream"]) => (Self::Stream, ""),
-            ("GET", ["tasks"]) => (Self::List, ""),
-            ("GET", ["extendedAgentCard"]) => (Self::ExtendedCard, ""),
-            (_, ["tasks", id, "pushNotificationConfigs", ..]) => (Self::Push, id),
-            ("POST", ["tasks", named]) if named.ends_with(":cancel") => {
-                (Self::Cancel, named.trim_end_matches(":cancel"))
-            }
-            ("GET" | "POST", ["tasks", named]) if named.ends_with(":subscribe") => {
-                (Self::Stream, named.trim_end_matches(":subscribe"))
-            }
-            ("GET", ["tasks", id]) => (Self::Get, id),
-            _ => return None,
-        })
     }
 }
 
@@ -417,39 +370,6 @@ fn immediate(message: &Message) -> Value {
         "messageId": uuid::Uuid::new_v4().to_string(), "contextId": context, "role": "ROLE_AGENT",
         "parts": [{"text": "High water is at 14:05."}],
     }})
-}
-
-/// The version, then the tenant.
-fn admit(agent: Agent, headers: &HeaderMap, tenant: Option<&str>) -> Result<(), Error> {
-    let version = headers.get("a2a-version").and_then(|value| value.to_str().ok()).filter(|text| !text.is_empty());
-    let version = version.unwrap_or("0.3");
-    if version.split('.').next() != Some("1") {
-        let words = format!("A2A version '{version}' is not supported by this handler. Expected version '1.0'.");
-        return Err(Error::new(Kind::VersionNotSupported, words));
-    }
-    match (agent.tenant(), tenant.filter(|tenant| !tenant.is_empty())) {
-        (wanted, have) if wanted == have => Ok(()),
-        (Some(_), _) => Err(Error::new(Kind::InvalidParams, "the tenant of the agent's card is required")),
-        (None, _) => Err(Error::new(Kind::InvalidParams, "this agent has no tenants")),
-    }
-}
-
-/// A key by any of the ways in which agents take one.
-fn carries_good_key(headers: &HeaderMap) -> bool {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let basic = |code: &str| {
-        let pair = String::from_utf8(STANDARD.decode(code).ok()?).ok()?;
-        pair.split_once(':').map(|(_, password)| key_is_good(password))
-    };
-    match (text("authorization"), text("x-api-key")) {
-        (Some(value), _) => match value.split_once(' ') {
-            Some(("Bearer", key)) => key_is_good(key),
-            Some(("Basic", code)) => basic(code).unwrap_or(false),
-            _ => false,
-        },
-        (None, Some(key)) => key_is_good(key),
-        (None, None) => false,
-    }
 }
 
 fn cursor(changed_ms: i64, number: usize) -> String {

@@ -11,10 +11,12 @@
 //! The agent `agent_sandbox` (versions 1 to 3) and the environment `env_sandbox` exist.
 
 mod catalogue;
+mod cost;
 mod deliverables;
 mod http;
 mod plan;
 mod request;
+mod rules;
 mod session;
 mod uploads;
 
@@ -34,8 +36,9 @@ use crate::files::serve;
 use crate::standin::{Desk, StandIn, paid_as, spoiled};
 use deliverables::Deliverable;
 use http::{Query, Refusal, admit, coded, conflict, error, finish, fresh_id, invalid, not_found, time};
-use request::{Incoming, Kind};
-use session::{Budget, Phase, Session, Stored, Wait};
+use request::Incoming;
+use rules::{apply, check, marker, next_budget, still};
+use session::{Phase, Session, Stored};
 use uploads::Upload;
 
 const VENDOR: &str = "claude_managed_agents";
@@ -206,7 +209,7 @@ impl Claude {
         let wanted = |session: &Session| {
             let agent = &session.opening.agent;
             query.one("agent_id").is_none_or(|id| agent["id"] == id)
-                && query.one("agent_version").is_none_or(|version| agent["version"].to_string() == version)
+                && query.one("agent_version").is_none_or(|version| version.parse().ok() == agent["version"].as_i64())
                 && query.one("deployment_id").is_none()
                 && query.one("memory_store_id").is_none()
                 && (archived || session.archived_ms.is_none())
@@ -404,80 +407,8 @@ impl Claude {
     }
 }
 
-/// What tells one job's start from another's: the metadata its caller gave the session, then its words.
-fn marker(session: &Session, words: &str) -> String {
-    let pairs: Vec<String> = session.opening.metadata.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let text = if pairs.is_empty() { words.to_owned() } else { format!("{}: {words}", pairs.join(",")) };
-    text.chars().take(400).collect()
-}
-
 fn shown(session: &Session, now: i64) -> Response {
     Json(session.shown(now)).into_response()
-}
-
-/// A session that works can be neither archived nor deleted: it has to be interrupted first.
-fn still(session: &Session) -> Result<(), Refusal> {
-    match session.phase {
-        Phase::Running | Phase::Rescheduling => Err(conflict("the session is running: interrupt it first")),
-        Phase::Idle | Phase::Terminated => Ok(()),
-    }
-}
-
-fn next_budget(session: &Session, value: &Value, now: i64) -> Result<Budget, Refusal> {
-    let refused =
-        |message: &str, code: &str| Err(coded(StatusCode::BAD_REQUEST, "invalid_request_error", message, code));
-    match (session.opening.budget, value) {
-        (Budget::Cents(_), Value::Null) => Ok(Budget::Removed),
-        (budget, Value::Null) => Ok(budget),
-        (Budget::Cents(_), value) => {
-            let cents = request::limit(value)?;
-            if cents <= session.list_cents(now) {
-                return refused("budget: budget_not_raised: above the cost so far is required", "budget_not_raised");
-            }
-            Ok(Budget::Cents(cents))
-        }
-        (Budget::Never | Budget::Removed, _) => {
-            refused("budget: budget_create_only: it can only be given at creation", "budget_create_only")
-        }
-    }
-}
-
-/// Refuses events that the session cannot take as it stands.
-fn check(session: &Session, events: &[Incoming]) -> Result<(), Refusal> {
-    if session.phase == Phase::Terminated {
-        return Err(conflict("the session is terminated and takes no events"));
-    }
-    if session.wait == Wait::Budget && events.iter().any(Incoming::starts) {
-        return Err(invalid("the session has reached its budget: raise or remove it first"));
-    }
-    let mut open = match &session.wait {
-        Wait::Answers(open) => open.clone(),
-        Wait::Nothing | Wait::Budget => Vec::new(),
-    };
-    for event in events {
-        let Some(id) = event.answers() else { continue };
-        let wanted = (id.to_owned(), event.kind == Kind::Result);
-        match open.iter().position(|question| *question == wanted) {
-            Some(at) => drop(open.remove(at)),
-            None => return Err(invalid(&format!("events: no tool use {id} waits for a {}", event.word))),
-        }
-    }
-    Ok(())
-}
-
-/// Hands events to a session, in order.
-fn apply(session: &mut Session, events: Vec<Incoming>, now: i64) -> Vec<Value> {
-    let mut shown = Vec::new();
-    for event in events {
-        shown.push(match event.kind {
-            Kind::Message | Kind::System => session.take_in(&event.word, event.fields),
-            Kind::Outcome => session.take_outcome(event.fields, now),
-            Kind::Interrupt => session.interrupt(event.fields, now),
-            Kind::Confirmation | Kind::Result => session.answer(&event.word, event.fields, now),
-        });
-    }
-    session.wake(now);
-    shown
 }
 
 fn find<'a>(shelf: &'a Shelf, id: &str) -> Option<(&'a Session, &'a Stored)> {

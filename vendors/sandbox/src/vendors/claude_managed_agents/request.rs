@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::cost::Budget;
 use super::http::{Refusal, coded, fresh_id, invalid, not_found, time};
-use super::session::{Budget, Opening, text_of};
+use super::session::{Opening, text_of};
 use axum::http::StatusCode;
 
 /// The agent and the environment that exist.

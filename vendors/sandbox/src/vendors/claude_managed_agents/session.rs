@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::{Map, Value, json};
 
+use super::cost::{Budget, Usage, seconds};
 use super::deliverables::Deliverable;
 use super::http::{fresh_id, time};
 use super::plan::{self, Act, Question, Step, Stop, Tokens};
@@ -34,36 +35,6 @@ impl Event {
     }
 }
 
-/// A ceiling on the list cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Budget {
-    /// None was given at creation, so none can be.
-    Never,
-    Cents(i64),
-    /// There was one; it cannot come back.
-    Removed,
-}
-
-impl Budget {
-    fn cents(self) -> Option<i64> {
-        match self {
-            Self::Cents(cents) => Some(cents),
-            Self::Never | Self::Removed => None,
-        }
-    }
-
-    pub(super) fn shown(self) -> Value {
-        match self.cents() {
-            Some(cents) => json!({"type": "limit", "max_list_cost": money(cents)}),
-            None => Value::Null,
-        }
-    }
-}
-
-fn money(cents: i64) -> Value {
-    json!({"amount": cents.to_string(), "currency": "USD"})
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Idle,
@@ -90,32 +61,6 @@ pub(super) struct Stored {
     pub(super) listed_ms: i64,
     /// A mounted copy of an upload rather than something the agent made.
     pub(super) input: bool,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Usage {
-    tokens: Tokens,
-    requests: i64,
-}
-
-impl Usage {
-    fn add(&mut self, more: Tokens) {
-        self.requests += 1;
-        self.tokens.input += more.input;
-        self.tokens.output += more.output;
-        self.tokens.cache_read += more.cache_read;
-        self.tokens.cache_write += more.cache_write;
-        self.tokens.extra_cents += more.extra_cents;
-    }
-
-    /// List cost, rounded up to the cent. Per million tokens: 5 USD in, 25 out, 0.50 cache read, 6.25 cache
-    /// write; 0.08 USD an hour of running.
-    fn cents(self, active_ms: i64) -> i64 {
-        let Tokens { input, output, cache_read, cache_write, extra_cents } = self.tokens;
-        // In hundred-millionths of a dollar.
-        let fine = input * 500 + output * 2500 + cache_read * 50 + cache_write * 625 + active_ms.saturating_mul(20) / 9;
-        (fine + 999_999) / 1_000_000 + extra_cents
-    }
 }
 
 /// What a session is created from.
@@ -520,23 +465,11 @@ impl Session {
     }
 
     fn usage_at(&self, now_ms: i64) -> Value {
-        if self.usage.requests == 0 {
-            return json!({});
-        }
-        let tokens = self.usage.tokens;
-        json!({
-            "input_tokens": tokens.input,
-            "output_tokens": tokens.output,
-            "cache_read_input_tokens": tokens.cache_read,
-            "cache_creation": {"ephemeral_5m_input_tokens": tokens.cache_write, "ephemeral_1h_input_tokens": 0},
-            "active_seconds": seconds(self.active(now_ms)),
-            "server_tool_use": {"web_search_requests": 0, "web_fetch_requests": 0},
-            "list_cost": money(self.list_cents(now_ms)),
-        })
+        self.usage.shown(self.active(now_ms))
     }
 
     pub(super) fn shown(&self, now_ms: i64) -> Value {
-        let stats = if self.usage.requests == 0 && self.running_since.is_none() {
+        let stats = if self.usage.is_empty() && self.running_since.is_none() {
             json!({})
         } else {
             let lived = if self.phase == Phase::Terminated { self.updated_ms } else { now_ms } - self.created_ms;
@@ -561,14 +494,6 @@ impl Session {
             "archived_at": self.archived_ms.map(time),
             "deployment_id": null,
         })
-    }
-}
-
-/// Milliseconds as a JSON number of seconds.
-fn seconds(ms: i64) -> Value {
-    #[allow(clippy::cast_precision_loss)]
-    {
-        json!(ms as f64 / 1000.0)
     }
 }
 
