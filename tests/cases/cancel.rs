@@ -19,8 +19,10 @@ pub(crate) fn cases() -> Vec<Trial> {
 
 /// An A2A connector over HTTP+JSON to the stand-ins, which play a script.
 fn a2a(vendors: &Vendors) -> Setup {
-    let settings =
-        format!("settings = {{ endpoint = \"http://{}/a2a\", binding = \"HTTP+JSON\", usage_pointer = \"/acus\" }}", vendors.at);
+    let settings = format!(
+        "settings = {{ endpoint = \"http://{}/a2a\", binding = \"HTTP+JSON\", usage_pointer = \"/acus\" }}",
+        vendors.at
+    );
     Setup::new().connector(vendors, "a2a", &settings)
 }
 
@@ -94,7 +96,11 @@ async fn unsupported() {
         (job["cancel"]["outcome"] != "pending").then_some(job)
     })
     .await;
-    assert_eq!((&before["cancel"]["outcome"], &before["state"]), (&json!("unsupported"), &json!("running")), "{before:#}");
+    assert_eq!(
+        (&before["cancel"]["outcome"], &before["state"]),
+        (&json!("unsupported"), &json!("running")),
+        "{before:#}"
+    );
     let job = server.job_in(&id, &["cancelled"]).await;
     assert_eq!(job["cancel"]["outcome"], "unsupported", "{job:#}");
     booked_once(&job, "credits", "4");
@@ -169,7 +175,10 @@ async fn crossing() {
     for id in &ids {
         let before = server.job(id).await;
         let (status, answer) = server.post(&format!("/v1/jobs/{id}/cancel"), json!({})).await;
-        assert!(status == 202 || (status == 409 && answer["error"]["message"].to_string().contains("too late")), "{answer}");
+        assert!(
+            status == 202 || (status == 409 && answer["error"]["message"].to_string().contains("too late")),
+            "{answer}"
+        );
         assert_eq!(server.job(id).await, before, "a cancel after the end changes nothing");
     }
 }

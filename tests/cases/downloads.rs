@@ -27,7 +27,9 @@ async fn dying_links() {
     // The stand-in holds every result back until the eighth second, and each file takes 0.3 s.
     let pending = json!({"step": "poll", "from_s": 0, "until_s": 8, "status": 200, "body": {"status": "Pending"}});
     vendors.script(json!({"vendor": "flux", "wire": [pending]})).await;
-    vendors.fault(json!({"vendor": "flux", "route": "download", "fault": "slow", "hold_s": 0.3, "count": 10_000})).await;
+    vendors
+        .fault(json!({"vendor": "flux", "route": "download", "fault": "slow", "hold_s": 0.3, "count": 10_000}))
+        .await;
     let jobs = |word: &str, count: usize| -> Vec<Value> {
         (0..count).map(|n| image(&format!("{word} {n} sandbox:brief_url"), 512, 512)).collect()
     };
@@ -47,7 +49,12 @@ async fn dying_links() {
         assert!(errors.iter().all(|error| error["data"]["code"] != "output_expired"), "{errors:?}");
     }
     let last = vendors.requests("flux", "download").get(59).map(|download| download.at_ms).expect("sixty downloads");
-    let before = vendors.books.starts(Some("flux")).iter().filter(|start| start.marker.starts_with("lure") && start.at_ms < last).count();
+    let before = vendors
+        .books
+        .starts(Some("flux"))
+        .iter()
+        .filter(|start| start.marker.starts_with("lure") && start.at_ms < last)
+        .count();
     assert!(before < 60, "{before} of 200 new starts went before the results, {} ms after the first", last - ready);
     let report = vendors.books.starts_report(Some("flux"));
     assert_eq!(report["started_twice"], json!([]));
@@ -93,7 +100,8 @@ async fn redirects() {
             assert!(!source.contains(&vendors.other), "{vendor}: {artifact}");
         }
         assert_eq!(vendors.starts(vendor), 1, "{vendor}");
-        let away = vendors.books.requests(Some(vendor)).into_iter().filter(|request| request.status == Some(307)).count();
+        let away =
+            vendors.books.requests(Some(vendor)).into_iter().filter(|request| request.status == Some(307)).count();
         assert!(away >= 3, "{vendor} was sent away {away} times");
         let units = usage(&job).iter().map(|(unit, ..)| unit.clone()).collect::<Vec<_>>();
         let mut once = units.clone();

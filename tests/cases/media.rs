@@ -107,10 +107,17 @@ async fn cut_speech() {
         match name {
             "whole" => {
                 assert_eq!(job["state"], "succeeded", "{job:#}");
-                assert_eq!((&artifact["spec"]["duration_ms"], &artifact["spec_check"]["ok"]), (&json!(81_000), &json!(true)));
+                assert_eq!(
+                    (&artifact["spec"]["duration_ms"], &artifact["spec_check"]["ok"]),
+                    (&json!(81_000), &json!(true))
+                );
             }
             "silent" => {
-                assert_eq!((&artifact["spec_check"]["ok"], fields(artifact)), (&json!(false), vec!["silence"]), "{job:#}");
+                assert_eq!(
+                    (&artifact["spec_check"]["ok"], fields(artifact)),
+                    (&json!(false), vec!["silence"]),
+                    "{job:#}"
+                );
             }
             _ => {
                 assert_eq!(job["state"], "failed", "{name}: {job:#}");

@@ -62,7 +62,9 @@ async fn own_api() {
         (status, serde_json::from_str(&text).unwrap_or_default())
     };
     let job = |rest: &str| {
-        format!(r#"{{"connector":"flux","task":"image","instructions":"a","media":{{"width":512,"height":512,"format":"png"}}{rest}}}"#)
+        format!(
+            r#"{{"connector":"flux","task":"image","instructions":"a","media":{{"width":512,"height":512,"format":"png"}}{rest}}}"#
+        )
     };
     let path = |answer: &Value| answer["error"]["problems"][0]["path"].as_str().unwrap_or_default().to_owned();
     let (status, answer) = post(job(r#","instructions":"b""#)).await;
@@ -75,9 +77,13 @@ async fn own_api() {
         assert!(nonsense == "NaN" || path(&answer) == "limits.max_cost_usd", "{nonsense}: {answer}");
     }
     for (n, fits) in ["0.1", "\"0.1\"", "\"1e3\""].into_iter().enumerate() {
-        let (status, answer) = post(job(&format!(r#","labels":{{"n":"{n}"}},"limits":{{"max_cost_usd":{fits}}}"#))).await;
+        let (status, answer) =
+            post(job(&format!(r#","labels":{{"n":"{n}"}},"limits":{{"max_cost_usd":{fits}}}"#))).await;
         // The exponent is a spelling that may be refused, but never misread.
-        assert!(status == 201 || (n == 2 && status == 422 && path(&answer) == "limits.max_cost_usd"), "{fits}: {status} {answer}");
+        assert!(
+            status == 201 || (n == 2 && status == 422 && path(&answer) == "limits.max_cost_usd"),
+            "{fits}: {status} {answer}"
+        );
         if status == 201 {
             let id = answer["id"].as_str().expect("an id");
             let job = server.job_in(id, &["succeeded"]).await;

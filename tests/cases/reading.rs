@@ -1,6 +1,8 @@
 //! Reading the vendor's state: words that are new, success that is none, success that is late.
 
-use crate::common::{artifacts, booked_once, decimal, error_is, events_of, exactly, image, one, states, succeeded, video};
+use crate::common::{
+    artifacts, booked_once, decimal, error_is, events_of, exactly, image, one, states, succeeded, video,
+};
 use crate::support::until;
 use crate::waits;
 use libtest_mimic::Trial;
@@ -84,7 +86,9 @@ async fn filtered() {
         let id = format!("o{n}");
         let only = json!({"query": format!("id={id}")});
         wire.push(json!({"step": "start", "match": {"body": words}, "status": 200, "body": {"id": id, "polling_url": format!("{{base}}/v1/get_result?id={id}")}}));
-        wire.push(json!({"step": "poll", "match": only, "times": 2, "status": 200, "body": {"id": id, "status": "Pending"}}));
+        wire.push(
+            json!({"step": "poll", "match": only, "times": 2, "status": 200, "body": {"id": id, "status": "Pending"}}),
+        );
         wire.push(json!({"step": "poll", "match": only, "status": 200, "body": done}));
     }
     vendors.script(json!({"vendor": "flux", "wire": wire})).await;

@@ -99,18 +99,27 @@ async fn envelopes() {
         (-32603, "start_unknown", false),
         (-32099, "start_unknown", false),
     ];
-    let mut wire = vec![json!({"step": "rpc", "match": {"body": "ListTasks"}, "status": 200, "body": {"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "Method not found"}}})];
+    let mut wire = vec![
+        json!({"step": "rpc", "match": {"body": "ListTasks"}, "status": 200, "body": {"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "Method not found"}}}),
+    ];
     for (code, ..) in rows {
         let marker = format!("gate {} ", -code);
         let body = json!({"jsonrpc": "2.0", "id": null, "error": {"code": code, "message": "said no"}});
         wire.push(json!({"step": "rpc", "match": {"body": marker}, "status": 200, "body": body}));
     }
     wire.push(json!({"step": "rpc", "match": {"body": "gate 0 "}, "status": 200, "raw": "{\"jsonrpc\":\"2.0\",\"id\":\"x\",\"result\":{}}"}));
-    vendors.script(json!({"vendor": "a2a", "routes": [{"step": "rpc", "method": "POST", "path": "/rpc"}], "wire": wire})).await;
+    vendors
+        .script(json!({"vendor": "a2a", "routes": [{"step": "rpc", "method": "POST", "path": "/rpc"}], "wire": wire}))
+        .await;
     let mut ids = Vec::new();
     for (code, kind, sure) in rows.into_iter().chain([(0, "start_unknown", false)]) {
         let words = format!("iron gate {} ", -code);
-        ids.push((code, kind, sure, server.submit(json!({"connector": "a2a", "task": "agent.general", "instructions": words})).await));
+        ids.push((
+            code,
+            kind,
+            sure,
+            server.submit(json!({"connector": "a2a", "task": "agent.general", "instructions": words})).await,
+        ));
     }
     for (code, kind, sure, id) in ids {
         let job = server.job_in(&id, &[if sure { "failed" } else { "parked" }]).await;
@@ -133,7 +142,15 @@ async fn envelopes() {
 
 async fn no_id() {
     for (vendor, bodies) in [
-        ("flux", vec![json!({}), json!({"id": ""}), json!({"id": null, "status": "Pending"}), json!({"detail": "Insufficient credits"})]),
+        (
+            "flux",
+            vec![
+                json!({}),
+                json!({"id": ""}),
+                json!({"id": null, "status": "Pending"}),
+                json!({"detail": "Insufficient credits"}),
+            ],
+        ),
         ("runway", vec![json!({}), json!({"id": ""}), json!({"message": "SUCCEED", "data": {}})]),
     ] {
         let (vendors, server) = one(vendor).await;
@@ -177,7 +194,12 @@ async fn json_for_speech() {
 /// The kinds that are the account's trouble, not the job's.
 async fn held() {
     let vendors = Vendors::start(Duration::from_millis(300)).await;
-    let server = Setup::new().connector(&vendors, "flux", "").connector(&vendors, "elevenlabs", "").connector(&vendors, "runway", "").serve().await;
+    let server = Setup::new()
+        .connector(&vendors, "flux", "")
+        .connector(&vendors, "elevenlabs", "")
+        .connector(&vendors, "runway", "")
+        .serve()
+        .await;
     vendors.script(json!({"vendor": "flux", "wire": [
         {"step": "start", "status": 402, "body": {"detail": "Insufficient credits"}}, {"step": "check", "status": 402, "body": {"detail": "Insufficient credits"}},
     ]})).await;
@@ -208,6 +230,9 @@ async fn held() {
     let job = server.job_in(&rate, &["succeeded"]).await;
     assert_eq!(job["errors"], 0);
     let errors: Vec<Value> = events_of(&server, &rate, "error").await;
-    assert!(errors.iter().all(|error| error["data"]["kind"] == "rate_limited" && error["data"]["errors"] == 0), "{errors:?}");
+    assert!(
+        errors.iter().all(|error| error["data"]["kind"] == "rate_limited" && error["data"]["errors"] == 0),
+        "{errors:?}"
+    );
     assert_eq!(vendors.starts("runway"), 1, "the refused ones were no purchases");
 }

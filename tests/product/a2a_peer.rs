@@ -17,7 +17,7 @@ struct Peer {
 }
 
 impl Peer {
-    async fn start(port: Option<u16>) -> Self {
+    async fn start(port: Option<u16>, pace: &str) -> Self {
         let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
         let python = root.join("target/python/bin/python");
         assert!(python.exists(), "{} is missing; run `bash tests/run setup` first", python.display());
@@ -30,7 +30,7 @@ impl Peer {
         };
         let mut child = Command::new(python)
             .arg(root.join("tests/peers/a2a_peer.py"))
-            .args(["--port", &port.to_string(), "--token", TOKEN, "--pace", "0.3"])
+            .args(["--port", &port.to_string(), "--token", TOKEN, "--pace", pace])
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
             .env("PYTHONDONTWRITEBYTECODE", "1")
@@ -82,7 +82,7 @@ async fn text_of(server: &Server, job: &Value) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_of_every_form_become_artifacts() {
-    let peer = Peer::start(None).await;
+    let peer = Peer::start(None, "0.3").await;
     let server = peer.setup().serve().await;
     for connector in ["jsonrpc", "http"] {
         let mut ids = Vec::new();
@@ -113,7 +113,8 @@ async fn answers_of_every_form_become_artifacts() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn questions_are_answered_one_by_one_and_a_sign_in_clears_itself() {
-    let peer = Peer::start(None).await;
+    // Slow enough that the sign-in stands for several polls.
+    let peer = Peer::start(None, "3").await;
     let server = peer.setup().serve().await;
     for connector in ["jsonrpc", "http"] {
         let id = server.submit(job(connector, "paint peer:ask_twice")).await;
@@ -145,7 +146,7 @@ async fn questions_are_answered_one_by_one_and_a_sign_in_clears_itself() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refusals_failures_and_crashes_end_as_what_they_are() {
-    let peer = Peer::start(None).await;
+    let peer = Peer::start(None, "0.3").await;
     let server = peer.setup().serve().await;
     for connector in ["jsonrpc", "http"] {
         for (word, kind) in [("reject", "invalid_request"), ("fail", "vendor_error"), ("crash", "vendor_error")] {
@@ -162,7 +163,7 @@ async fn refusals_failures_and_crashes_end_as_what_they_are() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_task_is_cancelled_by_the_agents_own_word() {
-    let peer = Peer::start(None).await;
+    let peer = Peer::start(None, "0.3").await;
     let server = peer.setup().serve().await;
     for connector in ["jsonrpc", "http"] {
         let id = server.submit(job(connector, "dig peer:long")).await;
@@ -176,7 +177,7 @@ async fn a_long_task_is_cancelled_by_the_agents_own_word() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_is_killed_and_restarted_loses_its_task_and_buys_no_second_one() {
-    let mut peer = Peer::start(None).await;
+    let mut peer = Peer::start(None, "0.3").await;
     let port = peer.port;
     let server = peer.setup().serve().await;
     let lost = server.submit(job("jsonrpc", "dig peer:long")).await;
@@ -192,7 +193,7 @@ async fn an_agent_that_is_killed_and_restarted_loses_its_task_and_buys_no_second
     .await;
     let waiting = server.job(&lost).await;
     assert_eq!((waiting["state"].as_str(), waiting["errors"].as_u64()), (Some("running"), Some(0)), "{waiting:#}");
-    let _back = Peer::start(Some(port)).await;
+    let _back = Peer::start(Some(port), "0.3").await;
     let done = server.job_in(&fresh, &["succeeded"]).await;
     assert_eq!((done["attempt"].as_u64(), done["errors"].as_u64()), (Some(1), Some(0)));
     // Its memory is gone, so the old task is not found: patience first, and never a second start.

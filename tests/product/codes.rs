@@ -6,7 +6,8 @@ use std::path::Path;
 fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() && path.file_name().is_none_or(|name| name != "target" && name != "tests" && name != "sandbox") {
+        if path.is_dir() && path.file_name().is_none_or(|name| name != "target" && name != "tests" && name != "sandbox")
+        {
             sources(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             found.push((path.display().to_string(), std::fs::read_to_string(&path).unwrap()));

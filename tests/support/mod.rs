@@ -3,7 +3,13 @@
 //! Nothing here sleeps for a fixed time to let something happen: it waits for a condition, looked at again and again,
 //! within a bound.
 
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    dead_code,
+    unreachable_pub,
+    reason = "each test binary uses its part"
+)]
 
 use longhaul_sandbox::{Books, Options, Request, Sandbox};
 use reqwest::Method;
@@ -250,7 +256,7 @@ impl Setup {
 
     /// Runs the command line in this set-up: exit code, stdout, stderr.
     pub async fn run(&self, args: &[&str]) -> (i32, String, String) {
-        let output = self.command(&[], args).output().await.expect("the binary runs");
+        let output = self.command(args).output().await.expect("the binary runs");
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
     }
@@ -262,7 +268,12 @@ impl Setup {
         path
     }
 
-    fn command(&self, wrapper: &[String], args: &[&str]) -> Command {
+    /// A command in this set-up, not yet started: stdin is empty, stdout and stderr are the caller's to set.
+    pub fn command(&self, args: &[&str]) -> Command {
+        self.under(&[], args)
+    }
+
+    fn under(&self, wrapper: &[String], args: &[&str]) -> Command {
         let mut command = match wrapper.split_first() {
             None => Command::new(LONGHAUL),
             Some((program, own)) => {
@@ -296,7 +307,7 @@ impl Server {
         let log = setup.folder().join("serve.log");
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("a log");
         let child = setup
-            .command(&setup.wrapper, &["serve", "--listen", &format!("127.0.0.1:{port}")])
+            .under(&setup.wrapper, &["serve", "--listen", &format!("127.0.0.1:{port}")])
             .stdout(Stdio::null())
             .stderr(file)
             .spawn()
@@ -349,6 +360,18 @@ impl Server {
         self.child.wait().await.expect("it ends").code()
     }
 
+    /// Waits until it ends by itself; the exit code.
+    pub async fn ended(&mut self) -> Option<i32> {
+        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        ended.expect("serve ends").expect("it ends").code()
+    }
+
+    /// A signal by its name, such as `TERM`.
+    pub fn signal(&self, name: &str) {
+        let status = std::process::Command::new("kill").args(["-s", name, &self.pid().to_string()]).status();
+        assert!(status.expect("kill").success());
+    }
+
     /// Any call: status and JSON (null where the answer is none).
     pub async fn call(&self, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
         let (status, text) = self.send(method, path, &[], body.map(|body| body.to_string())).await;
@@ -367,7 +390,8 @@ impl Server {
         if let Some(body) = body {
             request = request.header("content-type", "application/json").body(body);
         }
-        if let Some(token) = self.token.as_deref().filter(|_| headers.iter().all(|(name, _)| *name != "authorization")) {
+        if let Some(token) = self.token.as_deref().filter(|_| headers.iter().all(|(name, _)| *name != "authorization"))
+        {
             request = request.bearer_auth(token);
         }
         for (name, value) in headers {
@@ -445,7 +469,6 @@ impl Server {
 
     /// The same with another bound than `PATIENCE`.
     pub async fn job_in_within(&self, patience: Duration, id: &str, states: &[&str]) -> Value {
-        let rests = ["succeeded", "failed", "cancelled", "limit_exceeded", "parked"];
         within(patience, &format!("{id} in {states:?}"), async || {
             let job = self.job(id).await;
             let state = job["state"].as_str().unwrap_or_default();

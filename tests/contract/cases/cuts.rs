@@ -1,8 +1,9 @@
 //! The network cut at every place, before and after the vendor has read the request. A paid start counts at most once.
 
 use super::questions::{asking, yes};
+use super::stopping::under_way;
 use crate::support::{Setup, Vendors, until};
-use crate::world::{PACE, World, check_usage};
+use crate::world::{PACE, World, check_billed};
 use longhaul_registry::{LostStart, VendorFile};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -61,9 +62,14 @@ pub async fn before_read_at_every_replay(file: Arc<VendorFile>) {
     sweep(&file, Cut::Before, Act::Replay).await;
 }
 
+/// The first poll comes when the work is done, so that every run has the same requests.
+const CADENCE: &str = "cadence = { first_s = 0.8, factor = 1, ceiling_s = 0.8, jitter = 0 }";
+/// Loses the answer to the start before a search; another word for the same fault, so that the cut can be told from it.
+const LOSE: &str = "read_request_then_fin";
+
 /// One clean run tells which requests there are; then each of them is cut in a run of its own.
 async fn sweep(file: &Arc<VendorFile>, cut: Cut, act: Act) {
-    let clean = World::of(file).await;
+    let clean = World::with(file, 1, Setup::new(), CADENCE).await;
     let begun = begin(&clean, 0, act).await;
     let job = go(&clean, 0, act, &begun).await;
     let job = clean.server.job_in(&job, &["succeeded"]).await;
@@ -73,7 +79,7 @@ async fn sweep(file: &Arc<VendorFile>, cut: Cut, act: Act) {
         requests[begun.seen..].iter().filter(|one| one.fault.is_none()).map(|one| one.route.as_str()).collect();
     assert!(!routes.is_empty());
 
-    let world = World::with(file, routes.len(), Setup::new(), "").await;
+    let world = World::with(file, routes.len(), Setup::new(), CADENCE).await;
     let runs = (0..routes.len()).map(|lane| cut_one(&world, lane, cut, act));
     let hit: BTreeSet<String> = futures::future::join_all(runs).await.into_iter().flatten().collect();
     let all: BTreeSet<String> = routes.iter().map(|route| (*route).to_owned()).collect();
@@ -95,7 +101,7 @@ async fn begin(world: &World, lane: usize, act: Act) -> Begun {
         job = Some(id);
     }
     if act == Act::Find {
-        world.fault_on(lane, json!({"route": "start", "fault": Cut::After.fault()})).await;
+        world.fault_on(lane, json!({"route": "start", "fault": LOSE})).await;
     }
     Begun { job, seen: world.requests_on(lane).len() }
 }
@@ -121,8 +127,7 @@ async fn cut_one(world: &World, lane: usize, cut: Cut, act: Act) -> Option<Strin
     let id = go(world, lane, act, &begun).await;
     let hit = || {
         let requests = world.requests_on(lane);
-        let mut cuts = requests.into_iter().filter(|request| request.fault.is_some());
-        if act == Act::Find { cuts.nth(1) } else { cuts.next() }
+        requests.into_iter().find(|request| request.fault == Some(cut.fault()))
     };
     let lost_start = async || {
         let job = world.server.job(&id).await;
@@ -204,14 +209,13 @@ pub async fn before_read_at_cancel(file: Arc<VendorFile>) {
 
 async fn cut_cancel(file: &Arc<VendorFile>, cut: Cut) {
     let world = World::of(file).await;
-    let id = world.server.submit(world.job("sandbox:slow")).await;
-    world.server.job_in(&id, &["running"]).await;
+    let id = under_way(&world, "sandbox:slow", json!({})).await;
     world.fault(json!({"route": "cancel", "fault": cut.fault()})).await;
     let (status, told) = world.server.post(&format!("/v1/jobs/{id}/cancel"), json!({})).await;
     assert_eq!(status, 202, "{told:#}");
     let job = world.server.job_in(&id, &["cancelled"]).await;
     assert_eq!(job["cancel"]["outcome"], "confirmed", "{job:#}");
-    check_usage(file, &job);
+    check_billed(file, &job);
     assert_eq!(world.on_route("cancel").iter().filter(|call| call.fault.is_some()).count(), 1, "it was cut");
     assert_eq!(world.starts(), 1);
 }

@@ -69,7 +69,7 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: 
         return (StatusCode::PAYLOAD_TOO_LARGE, "the sandbox takes bodies of at most 128 MiB").into_response();
     };
     let route = gate.route(&target, &parts.method, &body);
-    let leak = target.host != "api" && carries_key(&parts.headers);
+    let leak = gate.must_see_no_key(&target) && carries_key(&parts.headers);
     let query = parts.uri.query().unwrap_or_default().to_owned();
     let seq = gate.desk.books().open(books::Request {
         seq: 0,
@@ -101,6 +101,16 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: 
 }
 
 impl Gate {
+    /// Every host but the API's own; where files are on that host too, the vendor decides.
+    fn must_see_no_key(&self, target: &Target) -> bool {
+        let stand_in = || self.stand_ins.get(target.vendor.as_str());
+        match target.host {
+            "api" => false,
+            "files" if self.desk.files_on_own_host() => !stand_in().is_some_and(|one| one.keeps_files_behind_its_key()),
+            _ => true,
+        }
+    }
+
     fn route(&self, target: &Target, method: &axum::http::Method, body: &[u8]) -> String {
         let declared = self.desk.books().scripted_route(&target.vendor, method.as_str(), &target.path);
         if let Some(route) = declared {

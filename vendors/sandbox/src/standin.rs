@@ -109,6 +109,12 @@ impl Desk {
         format!("{}/_files/{vendor}", host.trim_end_matches('/'))
     }
 
+    /// Whether files are on the very host that the API is on.
+    #[must_use]
+    pub(crate) fn files_on_own_host(&self) -> bool {
+        self.0.options.files_url.as_ref().is_none_or(|files| *files == self.0.options.public_url)
+    }
+
     /// A stranger's host, for scripts.
     #[must_use]
     pub(crate) fn other_base(&self, vendor: &str) -> String {
@@ -173,6 +179,11 @@ pub(crate) trait StandIn: Send + Sync + 'static {
     /// What tells one job's start from another's, for the books: usually the prompt.
     fn marker(&self, body: &[u8]) -> String {
         marker_of(body)
+    }
+
+    /// Whether files on the vendor's own host may ask for its key, so that a key there is no leak.
+    fn keeps_files_behind_its_key(&self) -> bool {
+        false
     }
 
     /// The vendor's routes.

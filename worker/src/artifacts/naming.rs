@@ -73,7 +73,9 @@ impl Namer {
 /// text only fits where it is called that.
 fn same_kind(extension: Option<&str>, mime: &str) -> bool {
     match (extension, extension_of(mime)) {
-        (Some(extension), Some(usual)) => extension.eq_ignore_ascii_case(usual) || (extension == "jpeg" && usual == "jpg"),
+        (Some(extension), Some(usual)) => {
+            extension.eq_ignore_ascii_case(usual) || (extension == "jpeg" && usual == "jpg")
+        }
         (None, _) | (_, None) => true,
     }
 }

@@ -157,7 +157,9 @@ impl WorkerTransport {
     /// The headers that the vendor wants on every call under its credential.
     pub(super) fn add_common(&self, request: &mut Outgoing) -> Result<(), Failure> {
         let added = add_headers(&mut request.headers, &self.parts.connector.vendor.headers);
-        added.map_err(|what| Fault::new(request.target.host().as_str(), fault::Sent::No, Why::Build(what)).failure(false))
+        added.map_err(|what| {
+            Fault::new(request.target.host().as_str(), fault::Sent::No, Why::Build(what)).failure(false)
+        })
     }
 
     /// Puts the connector's credential on a request, if it may go where the request goes.

@@ -120,6 +120,8 @@ pub fn connector_effect(connector: &Connector, step: Step, failure: &Failure) ->
     };
     let credential = connector.credential.as_deref().unwrap_or("none");
     match (failure.kind, failure.retry) {
+        // Nothing was sent, so nobody refused anything: the message names the reference and the host.
+        (FailureKind::Auth, _) if failure.code == "credential_missing" => Some(parked(failure.message.clone())),
         (FailureKind::Auth, _) => {
             Some(parked(format!("{host} refused credential {credential} at {step}: {}", failure.message)))
         }

@@ -398,6 +398,30 @@ fn a_synchronous_start_goes_straight_to_collecting() {
     assert_eq!(bench.states(), ["starting", "collecting", "succeeded"]);
 }
 
+#[test]
+fn a_wish_to_stop_during_a_synchronous_start_is_unsupported_and_what_was_made_is_kept() {
+    let outcome = |bench: &Bench| bench.job.cancel.as_ref().unwrap().outcome;
+    for (cancels, state, came) in [
+        (false, JobState::Cancelled, CancelOutcome::Unsupported),
+        // A vendor that takes cancels answered before one could be sent.
+        (true, JobState::Succeeded, CancelOutcome::TooLate),
+    ] {
+        let mut file = vendor(LostStart::Find);
+        file.cancels = cancels;
+        let mut bench = Bench::new(connector(file), json!({}));
+        let answer = StartAnswer::Finished {
+            vendor_job_id: Some("r-1".to_owned()),
+            outputs: vec![draft()],
+            report: report_of(vec![credits("2", UsageSource::Reported)]),
+        };
+        bench.sending().signal(Signal::Cancel { reason: None, by: "test".to_owned() }).unwrap();
+        bench.outcome(Outcome::Start(Ok(answer)));
+        assert_eq!((bench.job.state, bench.last.usage.len()), (JobState::Collecting, 1));
+        bench.outcome(collected(None));
+        assert_eq!((bench.job.state, outcome(&bench)), (state, came));
+    }
+}
+
 /// https://github.com/TheSmallHanCat/flow2api/pull/160
 #[test]
 fn a_fresh_object_that_is_not_there_yet_is_waited_for_and_one_that_is_gone_is_not() {

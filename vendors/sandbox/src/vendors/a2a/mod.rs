@@ -3,9 +3,9 @@
 //! Scenarios: `slow`, `never_ends`, `stuck` (submitted for ever), `immediate` (a bare message, no task), `asks`,
 //! `asks_choice`, `asks_twice`, `auth` (goes on by itself), `fails`, `fails_late` (with artifacts), `crash` (no word),
 //! `rejected`, `rejected_late`, `cancelled` (by itself), `empty`, `status_text` (no artifact), `text_only`, `raw`,
-//! `raw_chunks`, `data`, `url`, `expired_url`, `truncated`, `html`, `empty_file`, `missing_file`, `unknown_state`,
-//! `unspecified`, `lower_case` and `integers` (other spellings of states), `vanishes`, `blocks` (ignores
-//! `returnImmediately`), `no_cancel`, `slow_cancel`, `late_listed`, `own_context` (refuses a client's context), and
+//! `raw_chunks`, `data`, `url`, `expired_url`, `truncated`, `html`, `empty_file`, `missing_file`, `unknown_state`
+//! (or `unknown_status`), `unspecified`, `lower_case` and `integers` (other spellings of states), `vanishes`,
+//! `blocks` (ignores `returnImmediately`), `no_cancel`, `slow_cancel`, `late_listed`, `own_context` (refuses a client's context), and
 //! refusals: `rate_limited` (two first), `unavailable` (one first), `server_error` (one first), `internal` (one first).
 //!
 //! Other agents stand below the base URL, each with its own card: `rest_only`, `tenanted`, `open` (no key),
@@ -415,6 +415,10 @@ async fn handle(
 impl StandIn for A2a {
     fn vendor(&self) -> &'static str {
         VENDOR
+    }
+
+    fn keeps_files_behind_its_key(&self) -> bool {
+        true
     }
 
     fn route(&self, method: &Method, path: &str, body: &[u8]) -> &'static str {

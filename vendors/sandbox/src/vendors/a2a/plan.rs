@@ -105,7 +105,7 @@ pub(super) fn steps(scenario: &str, prompt: &str, pace_ms: i64, answered: usize)
             task.says(130, WORKING, "Thank you, going on.");
             task.at = 30;
         }
-        "unknown_state" => task.at(20, Act::State("TASK_STATE_PONDERING", None)),
+        "unknown_state" | "unknown_status" => task.at(20, Act::State("TASK_STATE_PONDERING", None)),
         "unspecified" => task.at(20, Act::State("TASK_STATE_UNSPECIFIED", None)),
         _ => {}
     }

@@ -32,8 +32,6 @@ const VENDOR: &str = "flux";
 const ACTIVE: u64 = 24;
 /// Life of a delivery link.
 const LINK_MS: i64 = 600_000;
-/// Life of a delivery link in the scenario `brief_url`.
-const BRIEF_LINK_MS: i64 = 4_000;
 /// Credits of a fresh account, in tenths.
 const CREDITS: i64 = 100_000;
 
