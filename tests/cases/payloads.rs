@@ -170,7 +170,9 @@ async fn full() {
     }
     assert_eq!(vendors.starts("flux"), starts, "nothing is bought while nothing can be written down");
 
-    let room = std::process::Command::new("prlimit").args(["--pid", &server.pid().to_string(), "--fsize=unlimited:unlimited"]).status();
+    let room = std::process::Command::new("prlimit")
+        .args(["--pid", &server.pid().to_string(), "--fsize=unlimited:unlimited"])
+        .status();
     assert!(room.expect("prlimit of util-linux").success());
     let (status, answer) = within(Duration::from_secs(30), "jobs are taken again", async || {
         let answer = submit("room again").await;
