@@ -97,7 +97,9 @@ async fn pictures() {
 async fn too_big(server: &Server) {
     let at = server.url.trim_start_matches("http://");
     let mut stream = TcpStream::connect(at).await.expect("a connection");
-    let head = format!("POST /v1/jobs HTTP/1.1\r\nhost: {at}\r\ncontent-type: application/json\r\ncontent-length: 300000000\r\nconnection: close\r\n\r\n{{");
+    let head = format!(
+        "POST /v1/jobs HTTP/1.1\r\nhost: {at}\r\ncontent-type: application/json\r\ncontent-length: 300000000\r\nconnection: close\r\n\r\n{{"
+    );
     stream.write_all(head.as_bytes()).await.expect("a head is taken");
     let mut answer = Vec::new();
     let mut buffer = [0_u8; 4096];
@@ -159,7 +161,8 @@ async fn full() {
     crate::support::http().get(format!("http://{}/flux/switch", vendors.at)).send().await.expect("the switch");
     let polls = vendors.requests("flux", "poll").len();
     until("the running ones were told that they are ready", async || {
-        (vendors.requests("flux", "poll").len() >= polls + 3 || vendors.requests("flux", "download").len() >= 3).then_some(())
+        (vendors.requests("flux", "poll").len() >= polls + 3 || vendors.requests("flux", "download").len() >= 3)
+            .then_some(())
     })
     .await;
     for _ in 0..10 {
@@ -167,7 +170,9 @@ async fn full() {
     }
     assert_eq!(vendors.starts("flux"), starts, "nothing is bought while nothing can be written down");
 
-    let room = std::process::Command::new("prlimit").args(["--pid", &server.pid().to_string(), "--fsize=unlimited:unlimited"]).status();
+    let room = std::process::Command::new("prlimit")
+        .args(["--pid", &server.pid().to_string(), "--fsize=unlimited:unlimited"])
+        .status();
     assert!(room.expect("prlimit of util-linux").success());
     let (status, answer) = within(Duration::from_secs(30), "jobs are taken again", async || {
         let answer = submit("room again").await;

@@ -12,11 +12,12 @@
 mod support;
 
 mod a2a_peer;
+mod api_fuzz;
 mod bad_input;
 mod cli;
 mod codes;
 mod demo;
 mod docs;
 mod first;
-mod ops;
 mod kill;
+mod ops;
