@@ -21,7 +21,9 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("longhaul: the runtime cannot start ({error}); are there too many processes or open files?");
+            cli::output::say(&format!(
+                "longhaul: the runtime cannot start ({error}); are there too many processes or open files?"
+            ));
             return ExitCode::from(1);
         }
     };

@@ -68,27 +68,22 @@ impl Product {
         let registry = registry()?;
         let connectors = Arc::new(config.resolve(&registry)?);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let storage = ArtifactStorage::open(&config.artifacts.url, env::lookup)?;
         let path = config.sqlite_path();
         let opening = {
             let clock = clock.clone();
-            tokio::task::spawn_blocking(move || SqliteStore::open(path, SqliteOptions::default(), clock))
+            tokio::task::spawn_blocking(move || {
+                SqliteStore::open(path, SqliteOptions { end_leases: true, ..SqliteOptions::default() }, clock)
+            })
         };
         let store: Arc<dyn Store> = Arc::new(opening.await??);
-        let storage = ArtifactStorage::open(&config.artifacts.url, env::lookup)?;
         let vendors = longhaul_vendors::catalog();
         let limits = connectors
             .values()
             .filter_map(|connector| connector.limits.in_flight.map(|in_flight| (connector.name.clone(), in_flight)));
         store.set_limits(limits.collect()).await?;
-        for (name, connector) in connectors.iter() {
-            if connector.limits.starts_per_minute.is_some() || connector.limits.requests_per_second.is_some() {
-                info!(connector = %name, "of its limits this version keeps in_flight; starts_per_minute and requests_per_second are read only");
-            }
-        }
-        for (name, tenant) in &config.tenants {
-            if tenant.budget_usd_per_month.is_some() {
-                warn!(tenant = %name, "budget_usd_per_month is read but not enforced by this version; use limits.max_cost_usd");
-            }
+        for (key, instead) in config.without_effect() {
+            warn!(key, "{key} has no effect: {instead}");
         }
         Ok(Self { registry, connectors, vendors, store, storage, clock, config })
     }
@@ -181,21 +176,28 @@ impl Product {
         let worker = self.worker(metrics.clone())?;
         let api = self.api(listen, &metrics, &worker);
         let running = services::start_all(&api);
-        let working = tokio::spawn(worker.run(stop.clone()));
+        let working = tokio::spawn({
+            // However the worker ends, the API does not go on taking jobs that nobody works on.
+            let ends = stop.clone().drop_guard();
+            let run = worker.run(stop.clone());
+            async move {
+                let _ends = ends;
+                run.await;
+            }
+        });
         info!(listen = %listen, connectors = self.connectors.len(), "longhaul is ready on http://{listen}");
         let served = longhaul_scheduler::serve(api, listener, stop.clone()).await;
         if let Err(error) = &served {
             error!(error = %error, "the API's listener failed; stopping");
             stop.cancel();
         }
-        if let Err(error) = working.await {
-            error!(error = %error, "the worker ended badly");
-        }
+        let worked = working.await;
         for service in running {
             service.stop().await;
         }
         self.store.close().await;
-        Ok(served?)
+        served.context("the API's listener failed")?;
+        worked.context("the worker ended by a fault of ours; the log says where, and a new start goes on")
     }
 }
 
@@ -233,17 +235,17 @@ pub fn on_signals() -> anyhow::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let told = stop.clone();
     tokio::spawn(async move {
-        for nth in 0..2 {
+        let mut next = async || {
             tokio::select! {
-                _ = term.recv() => {}
-                _ = int.recv() => {}
+                _ = term.recv() => 15,
+                _ = int.recv() => 2,
             }
-            if nth == 0 {
-                info!("stopping: steps under way get their time, leases are handed back; a second signal ends at once");
-                told.cancel();
-            }
-        }
-        std::process::exit(130);
+        };
+        next().await;
+        info!("stopping: steps under way get their time, leases are handed back; a second signal ends at once");
+        told.cancel();
+        let signal = next().await;
+        std::process::exit(128 + signal);
     });
     Ok(stop)
 }

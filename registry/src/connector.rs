@@ -49,6 +49,9 @@ pub struct FreeCheck {
     /// Fixed headers besides the vendor's common ones.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
+    /// The call may be open to all: that it passes proves the vendor is there, and nothing of the credential.
+    #[serde(default)]
+    pub public: bool,
 }
 
 /// When polls come.

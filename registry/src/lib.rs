@@ -7,12 +7,14 @@
 //! - [`resolve`](fn@resolve): an installed connector out of its section of `longhaul.toml`
 //! - [`check_request`], [`check_options`], [`check_job`]: a job's request before anything is stored or spent
 //! - [`pricing`]: what a quantity costs; [`codes`]: every error code with its page
+//! - [`vendors_page`]: what docs/VENDORS.md says
 //! - [`vocabulary`]: the types that vendors, store, scheduler and worker all speak
 
 mod address;
 pub mod codes;
 pub mod connector;
 mod document;
+mod guide;
 mod load;
 mod nearest;
 mod options;
@@ -30,6 +32,7 @@ pub mod vocabulary;
 
 pub use connector::*;
 pub use document::{Document, FileProblem, FileProblems};
+pub use guide::vendors_page;
 pub use load::{Registry, Source, Unsupported};
 pub use nearest::{nearest, unknown_key};
 pub use options::check_options;

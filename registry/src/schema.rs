@@ -35,6 +35,7 @@ const CHECK: Shape = Shape::Table(&[
     need("path", Shape::Text),
     may("or_path", Shape::Text),
     may("headers", HEADERS),
+    may("public", Shape::Flag),
 ]);
 
 const CADENCE: Shape = Shape::Table(&[

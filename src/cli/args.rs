@@ -1,6 +1,9 @@
 //! The command line, as clap knows it.
 
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use longhaul_scheduler::tokens::Role;
+use longhaul_store::JobState;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -13,24 +16,27 @@ Begin here:
   longhaul serve                        the API on 127.0.0.1:7070, a worker and the embedded store
   longhaul jobs submit job.json --wait  one job, until it ends
 
+Something is wrong: longhaul doctor looks at the installation, longhaul explain CODE at an error.
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing matched, 4 partly failed.")]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
     /// Configuration file [default: longhaul.toml in the current folder, where there is one]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
     pub config: Option<PathBuf>,
     /// Server that `jobs`, `connectors` and `usage` speak to [default: where the configuration listens]
-    #[arg(long, global = true, env = "LONGHAUL_URL", value_name = "URL", hide_env_values = true)]
+    #[arg(long, global = true, env = "LONGHAUL_URL", value_name = "URL", hide_env_values = true, help_heading = GLOBAL)]
     pub url: Option<String>,
-    /// Token for it
-    #[arg(long, global = true, env = "LONGHAUL_TOKEN", value_name = "TOKEN", hide_env_values = true)]
+    /// Token for it; the variable keeps it out of the list of processes
+    #[arg(long, global = true, env = "LONGHAUL_TOKEN", value_name = "TOKEN", hide_env_values = true, help_heading = GLOBAL)]
     pub token: Option<String>,
     /// How results are printed on stdout; everything else goes to stderr
-    #[arg(long, short = 'o', global = true, value_enum, default_value_t = Output::Table)]
+    #[arg(long, short = 'o', global = true, value_enum, value_name = "FORM", default_value_t = Output::Table, help_heading = GLOBAL)]
     pub output: Output,
 }
+
+const GLOBAL: &str = "Global options";
 
 /// The form of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -65,35 +71,52 @@ pub enum Command {
     Usage(UsageArgs),
     /// Describe one media file as an artifact's `spec`
     Probe(ProbeArgs),
-    /// Look at configuration, store, storage, clock and credentials, and say what is wrong
+    /// Look at configuration, store, storage, certificates and credentials, and say what is wrong
     Doctor(DoctorArgs),
     /// Explain an error code
     Explain(ExplainArgs),
     /// Print shell completions
+    #[command(after_help = "\
+For instance, in bash:  source <(longhaul completions bash)
+in zsh:                 longhaul completions zsh > \"${fpath[1]}/_longhaul\"
+in fish:                longhaul completions fish > ~/.config/fish/completions/longhaul.fish")]
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the API's OpenAPI document
+    /// Print the API's OpenAPI document (JSON, whatever -o says)
     Openapi,
-    /// Create, list and revoke API tokens (works on the configured store directly)
+    /// Create, list and revoke API tokens (works on the configured store directly, beside a running serve too)
     #[command(subcommand)]
     Tokens(TokensCommand),
 }
 
 /// `longhaul demo`
 #[derive(Debug, Args)]
+#[command(after_help = "\
+The vendors are stand-ins on loopback, the store is a temporary file; only the artifacts stay.
+Exit 0 when all five jobs succeeded. It takes some ten seconds.")]
 pub struct DemoArgs {
     /// Folder for the artifacts
     #[arg(long, default_value = "./longhaul-demo", value_name = "DIR")]
     pub out: PathBuf,
-    /// Print one job object a line on stdout instead of the table
+    /// Print one job object a line on stdout instead of the table (as -o ndjson)
     #[arg(long)]
     pub json: bool,
 }
 
 /// `longhaul serve`
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Without a longhaul.toml it runs on defaults, with no connector: nothing can be submitted yet. A first one:
+  [connectors.flux]
+  vendor = \"flux\"
+  credential = \"env:BFL_API_KEY\"
+
+Every key with its default stands in docs/CONFIGURATION.md; LONGHAUL__SECTION__KEY in the environment overrides
+one. On loopback no token is needed; anywhere else make one first: longhaul tokens create --role admin.
+SIGTERM or Ctrl-C stops it in order: steps under way get their time, leases are handed back. A second one ends
+it at once; nothing is lost then either.")]
 pub struct ServeArgs {
     /// Listen here instead of where the configuration says
     #[arg(long, value_name = "ADDR:PORT")]
@@ -104,13 +127,20 @@ pub struct ServeArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Each vendor's base URL is http://ADDR:PORT/<vendor>. Any key that starts with `sandbox-` works.
+A connector that uses it:
+  [connectors.flux]
+  vendor = \"flux\"
+  credential = \"env:FLUX_KEY\"                    # export FLUX_KEY=sandbox-anything
+  base_url = \"http://127.0.0.1:7071/flux\"
+  allow_private_network = true
+
 Instructions containing `sandbox:<scenario>` choose a path: slow, moderated, fails, asks, empty, expired_url, …
   GET /_control/requests?vendor=   the journal
   GET /_control/starts?vendor=     paid starts, by job
   PUT /_control/faults             inject faults
   PUT /_control/script             script exact answers")]
 pub struct SandboxArgs {
-    /// Where to listen
+    /// Where to listen; loopback only, as the stand-ins answer anybody
     #[arg(long, default_value = "127.0.0.1:7071", value_name = "ADDR:PORT")]
     pub listen: SocketAddr,
 }
@@ -125,14 +155,16 @@ pub enum JobsCommand {
     /// Show one job
     Show {
         /// The job's id
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         job: String,
-        /// Its history too
+        /// Its history too (with -o json or ndjson: only the history)
         #[arg(long)]
         events: bool,
     },
-    /// Follow one job until it ends
+    /// Follow one job until it ends or is parked: history on stderr, the job on stdout; exit 1 if it did not succeed
     Watch {
         /// The job's id
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         job: String,
     },
     /// Answer the question a job asks
@@ -140,7 +172,7 @@ pub enum JobsCommand {
     /// Ask for a stop; the job shows what became of it
     Cancel {
         /// Jobs
-        #[arg(required = true)]
+        #[arg(required = true, value_name = "JOB", value_parser = NonEmptyStringValueParser::new())]
         jobs: Vec<String>,
         /// Why, for the history
         #[arg(long)]
@@ -151,6 +183,7 @@ pub enum JobsCommand {
     /// Run a job's request again as a new job, linked both ways
     Rerun {
         /// The job's id
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         job: String,
         /// Changes to the request, as JSON: '{"instructions": "…"}'
         #[arg(long, value_name = "JSON")]
@@ -165,11 +198,23 @@ pub enum JobsCommand {
 
 /// `longhaul jobs submit`
 #[derive(Debug, Args)]
+#[command(after_help = "\
+A job names a connector, a task and what is wanted (longhaul vendors show VENDOR: tasks, formats, options):
+  {\"connector\": \"flux\", \"task\": \"image\", \"instructions\": \"a brass telescope on a windowsill\",
+   \"media\": {\"width\": 1536, \"height\": 864, \"format\": \"png\"}, \"output_path\": \"assets/hero.png\"}
+
+  longhaul jobs submit job.json --dry-run                 what the vendor would get, and the estimate
+  longhaul jobs submit job.json --wait                    until it ends
+  longhaul jobs submit jobs.ndjson -o ndjson              a batch: one result a line, in order
+  longhaul jobs submit - --idempotency-key T-12 <job.json the same job, however often this is run")]
 pub struct SubmitArgs {
-    /// A JSON file, an NDJSON file (a batch), or `-` for stdin
+    /// A JSON file, an NDJSON file (.ndjson, .jsonl: a batch), or `-` for stdin
     pub file: PathBuf,
-    /// The same key and body always give the same job
-    #[arg(long, value_name = "KEY")]
+    /// The file is a batch, one job a line, whatever its name
+    #[arg(long)]
+    pub batch: bool,
+    /// The same key and body always give the same job; in a batch, line n gets KEY/n
+    #[arg(long, value_name = "KEY", value_parser = key)]
     pub idempotency_key: Option<String>,
     /// Show the mapped request and the estimate; store nothing
     #[arg(long)]
@@ -179,36 +224,48 @@ pub struct SubmitArgs {
     pub wait: bool,
 }
 
+fn key(text: &str) -> Result<String, String> {
+    let fits = (1..=255).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if fits {
+        Ok(text.to_owned())
+    } else {
+        Err("a key is 1 to 255 printable ASCII characters without blanks".to_owned())
+    }
+}
+
 /// `longhaul jobs list`
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// State, several with commas
-    #[arg(long)]
-    pub state: Option<String>,
-    /// Connector
+    /// Only these states, several with commas
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(JobState::ALL.map(JobState::as_str)))]
+    pub state: Vec<String>,
+    /// Only this connector
     #[arg(long)]
     pub connector: Option<String>,
-    /// Vendor
+    /// Only this vendor
     #[arg(long)]
     pub vendor: Option<String>,
-    /// Tenant
+    /// Only this tenant
     #[arg(long)]
     pub tenant: Option<String>,
-    /// Label, KEY=VALUE
-    #[arg(long)]
+    /// Only with this label
+    #[arg(long, value_name = "NAME=VALUE")]
     pub label: Option<String>,
-    /// Error code or kind
-    #[arg(long)]
+    /// Only with this error code or kind
+    #[arg(long, value_name = "CODE")]
     pub error: Option<String>,
-    /// Created at or after, RFC 3339
-    #[arg(long)]
+    /// Created at or after: RFC 3339 (2026-11-30T12:00:00Z) or a UTC day
+    #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
-    /// Created before, RFC 3339
-    #[arg(long)]
+    /// Created before
+    #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
     /// At most so many
-    #[arg(long, default_value_t = 50)]
-    pub limit: usize,
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: u32,
+    /// Go on where the list before ended (its `next_cursor`)
+    #[arg(long)]
+    pub cursor: Option<String>,
 }
 
 /// `longhaul jobs answer`
@@ -216,15 +273,16 @@ pub struct ListArgs {
 #[command(group = clap::ArgGroup::new("with").required(true))]
 pub struct AnswerArgs {
     /// The job's id
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub job: String,
     /// The question's id [default: the one that stands]
-    #[arg(long)]
-    pub question: Option<String>,
+    #[arg(long, value_name = "ID")]
+    pub question_id: Option<String>,
     /// Answer with a text
     #[arg(long, group = "with")]
     pub text: Option<String>,
     /// Answer with one of the options
-    #[arg(long, group = "with")]
+    #[arg(long, group = "with", value_name = "OPTION")]
     pub choice: Option<String>,
     /// Approve
     #[arg(long, group = "with")]
@@ -238,10 +296,10 @@ pub struct AnswerArgs {
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
     /// Jobs
-    #[arg(required = true)]
+    #[arg(required = true, value_name = "JOB", value_parser = NonEmptyStringValueParser::new())]
     pub jobs: Vec<String>,
     /// From here [default: the cheapest that can help]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, value_name = "STEP")]
     pub from: Option<From>,
     /// Why, for the history
     #[arg(long)]
@@ -277,21 +335,31 @@ impl From {
 /// `longhaul jobs resolve`
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("how").required(true))]
+#[command(after_help = "Look at the vendor first: its own console or list of jobs shows whether the start arrived.")]
 pub struct ResolveArgs {
     /// The job's id
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub job: String,
     /// It ran: this is the vendor's id
     #[arg(long, group = "how", value_name = "ID")]
     pub vendor_job_id: Option<String>,
-    /// Start again; it may be paid twice (wants --accept-cost)
-    #[arg(long, group = "how")]
-    pub start_again: bool,
-    /// Give up: failed
-    #[arg(long, group = "how")]
-    pub give_up: bool,
+    /// It did not run, or nobody can tell
+    #[arg(long, group = "how", value_enum)]
+    pub outcome: Option<Way>,
     /// Accept that a start is paid again
     #[arg(long)]
     pub accept_cost: bool,
+}
+
+/// A way out of `start_unknown` without the vendor's id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Way {
+    /// Start again; it may be paid twice, so it wants --accept-cost.
+    #[value(name = "start_again")]
+    StartAgain,
+    /// End the job as failed.
+    #[value(name = "give_up")]
+    GiveUp,
 }
 
 /// `longhaul connectors …`
@@ -299,14 +367,16 @@ pub struct ResolveArgs {
 pub enum ConnectorsCommand {
     /// List them with state, jobs in flight and last check
     List,
-    /// Try the credential with the vendor's free call
+    /// Try the credential with the vendor's free call; exit 1 if none works, 4 if some do not
     Check {
         /// Connectors [default: all]
+        #[arg(value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
         names: Vec<String>,
     },
-    /// Start no more jobs there
+    /// Start no more jobs there; what runs goes on
     Pause {
         /// The connector
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
         /// Why
         #[arg(long)]
@@ -315,6 +385,7 @@ pub enum ConnectorsCommand {
     /// Start jobs there again
     Resume {
         /// The connector
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
     },
 }
@@ -324,7 +395,7 @@ pub enum ConnectorsCommand {
 pub enum VendorsCommand {
     /// List them
     List,
-    /// Show what one can do, its settings, options and prices
+    /// Show what one can do, its settings, options and prices; for a service that cannot be had, why not
     Show {
         /// The vendor
         vendor: String,
@@ -334,14 +405,19 @@ pub enum VendorsCommand {
 /// `longhaul usage`
 #[derive(Debug, Args)]
 pub struct UsageArgs {
-    /// Group by: vendor, unit, tenant, connector, day; several with commas
-    #[arg(long, default_value = "vendor,unit")]
-    pub by: String,
-    /// First day, YYYY-MM-DD
-    #[arg(long)]
+    /// Group by these, several with commas
+    #[arg(
+        long,
+        default_value = "vendor,unit",
+        value_delimiter = ',',
+        value_parser = PossibleValuesParser::new(["vendor", "unit", "tenant", "connector", "day"]),
+    )]
+    pub by: Vec<String>,
+    /// First day, YYYY-MM-DD (UTC)
+    #[arg(long, value_name = "DAY")]
     pub from: Option<String>,
-    /// Last day, YYYY-MM-DD
-    #[arg(long)]
+    /// Last day, YYYY-MM-DD (UTC)
+    #[arg(long, value_name = "DAY")]
     pub to: Option<String>,
     /// Only this tenant
     #[arg(long)]
@@ -356,7 +432,7 @@ pub struct ProbeArgs {
     /// The media type that was declared for it
     #[arg(long, value_name = "TYPE")]
     pub content_type: Option<String>,
-    /// Print JSON
+    /// Print JSON (as -o json)
     #[arg(long)]
     pub json: bool,
 }
@@ -364,7 +440,7 @@ pub struct ProbeArgs {
 /// `longhaul doctor`
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Also run every connector's free check (talks to the vendors)
+    /// Also run every connector's free check through the running server (talks to the vendors)
     #[arg(long)]
     pub check: bool,
 }
@@ -380,12 +456,17 @@ pub struct ExplainArgs {
 #[derive(Debug, Subcommand)]
 pub enum TokensCommand {
     /// Create a token; it is shown once
+    #[command(after_help = "\
+read     look at what its tenant has
+submit   read, and submit jobs and inputs
+operate  submit, and answer, cancel, replay, resolve; connectors too where it has no tenant
+admin    everything")]
     Create {
-        /// submit, read, operate or admin
-        #[arg(long)]
+        /// What it may do
+        #[arg(long, value_parser = PossibleValuesParser::new(Role::ALL.map(Role::as_str)))]
         role: String,
-        /// Only this tenant
-        #[arg(long)]
+        /// Only this tenant [default: every tenant]
+        #[arg(long, value_parser = tenant)]
         tenant: Option<String>,
         /// A name for people
         #[arg(long)]
@@ -393,9 +474,18 @@ pub enum TokensCommand {
     },
     /// List tokens, without the secrets
     List,
-    /// Revoke a token
+    /// Revoke a token; it stops working within a second
     Revoke {
-        /// The token's id
+        /// The token's id, tok_…
         id: String,
     },
 }
+
+fn tenant(text: &str) -> Result<String, String> {
+    let rule = "a tenant is letters, digits, `_`, `-` and `.`, at most 64, and begins with a letter or digit";
+    if longhaul_registry::is_tenant(text) { Ok(text.to_owned()) } else { Err(rule.to_owned()) }
+}
+
+#[cfg(test)]
+#[path = "args_tests.rs"]
+mod tests;

@@ -77,17 +77,7 @@ pub async fn run(
 
 async fn look(found: &mut Findings, config: &Config) {
     store(found, config).await;
-    match ArtifactStorage::open(&config.artifacts.url, env::lookup) {
-        Ok(storage) => found.add(
-            "artifacts",
-            storage
-                .check()
-                .await
-                .map(|()| format!("{} can be written", config.artifacts.url))
-                .map_err(|error| error.to_string()),
-        ),
-        Err(error) => found.add("artifacts", Err(error.to_string())),
-    }
+    found.add("artifacts", artifacts(&config.artifacts.url).await);
     let clock = Arc::new(SystemClock::default());
     match Guard::new(GuardConfig::default(), clock) {
         Ok(guard) if guard.trusted_roots() == 0 => {
@@ -104,12 +94,28 @@ async fn look(found: &mut Findings, config: &Config) {
     if config.notify.secret.is_empty() {
         found.warn("notifications", "[notify] secret is empty: notifications go out unsigned");
     }
-    for (name, tenant) in &config.tenants {
-        if tenant.budget_usd_per_month.is_some() {
-            found.warn("tenants", &format!("{name}: budget_usd_per_month is read but not enforced by this version"));
-        }
+    for (key, instead) in config.without_effect() {
+        found.warn("configuration", &format!("{key} has no effect: {instead}"));
     }
     connectors(found, config).await;
+}
+
+/// Opening makes the folder, and doctor makes nothing: where there is none, it looks at where it will be.
+async fn artifacts(url: &str) -> Result<String, String> {
+    let path = url.strip_prefix("file:").map(|path| Path::new(path.strip_prefix("//").unwrap_or(path)));
+    if let Some(path) = path.filter(|path| !path.exists()) {
+        let above = path.ancestors().skip(1).find(|above| above.exists() || above.as_os_str().is_empty());
+        return match above.filter(|above| above.as_os_str().is_empty() || above.is_dir()) {
+            Some(_) => Ok(format!("{} will be made at the first start", path.display())),
+            None => Err(format!(
+                "{} cannot be made: a file stands in its way; name another in [artifacts] url",
+                path.display()
+            )),
+        };
+    }
+    let storage = ArtifactStorage::open(url, env::lookup).map_err(|error| error.to_string())?;
+    storage.check().await.map_err(|error| error.to_string())?;
+    Ok(format!("{url} can be written"))
 }
 
 async fn store(found: &mut Findings, config: &Config) {
@@ -176,7 +182,13 @@ async fn connectors(found: &mut Findings, config: &Config) {
 async fn server(found: &mut Findings, config: &Config, url: Option<String>, token: Option<String>, check: bool) {
     let named = url.is_some();
     let base = url.unwrap_or_else(|| config.api_url());
-    let Ok(client) = Client::new(&base, token) else { return };
+    let client = match Client::new(&base, token) {
+        Ok(client) => client,
+        Err(error) => {
+            found.add("server", Err(error.to_string()));
+            return;
+        }
+    };
     match client.get("/readyz", &[]).await {
         Ok(_) => found.add("server", Ok(format!("{base} is ready"))),
         Err(error) if error.downcast_ref::<super::client::Refused>().is_some() => {
@@ -188,11 +200,9 @@ async fn server(found: &mut Findings, config: &Config, url: Option<String>, toke
         Err(_) => found.warn("server", &format!("nothing answers on {base}: not started")),
     }
     if check {
-        let names = super::args::ConnectorsCommand::Check { names: Vec::new() };
-        let result = super::remote::connectors(&client, Output::Ndjson, names).await;
-        found.add(
-            "free checks",
-            result.map(|()| "every credential works".to_owned()).map_err(|error| error.to_string()),
-        );
+        match super::remote::checked(&client, Vec::new()).await {
+            Ok(rows) => rows.iter().for_each(|row| found.add("free check", super::remote::finding(row))),
+            Err(error) => found.add("free check", Err(error.to_string())),
+        }
     }
 }

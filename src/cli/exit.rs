@@ -36,15 +36,13 @@ impl Exit {
 
 /// Says what went wrong on stderr and gives the exit code.
 pub fn report(error: &anyhow::Error) -> ExitCode {
-    let (code, message) = match error.downcast_ref::<Exit>() {
-        Some(exit) => (exit.code, exit.message.clone()),
-        None => match error.downcast_ref::<super::client::Refused>() {
-            Some(refused) => (if refused.status == 404 { 3 } else { 1 }, refused.to_string()),
-            None => (1, format!("{error:#}")),
-        },
+    let (code, message) = match (error.downcast_ref::<Exit>(), error.downcast_ref::<super::client::Refused>()) {
+        (Some(exit), _) => (exit.code, exit.message.clone()),
+        (None, Some(refused)) => (refused.exit_code(), refused.to_string()),
+        (None, None) => (1, format!("{error:#}")),
     };
     if !message.is_empty() {
-        eprintln!("longhaul: {message}");
+        super::output::say(&format!("longhaul: {message}"));
     }
     ExitCode::from(code)
 }

@@ -1,15 +1,13 @@
 //! `longhaul jobs …`: everything through the API.
 
-use super::args::{AnswerArgs, JobsCommand, ListArgs, Output, ReplayArgs, ResolveArgs, SubmitArgs};
-use super::client::{Client, Refused};
+use super::args::{AnswerArgs, JobsCommand, ListArgs, Output, ReplayArgs, ResolveArgs, SubmitArgs, Way};
+use super::client::{Client, Refused, segment};
 use super::exit::Exit;
-use super::output::{line, list, one, pretty, text};
+use super::output::{Column, line, list, one, pretty, say, second, text};
+use super::watch::{end_of, plain, watch};
 use serde_json::{Value, json};
 use std::io::Read;
 use std::path::Path;
-
-/// Final states and `parked`: nothing more happens by itself.
-const RESTS: [&str; 5] = ["succeeded", "failed", "cancelled", "limit_exceeded", "parked"];
 
 /// Runs one of the verbs.
 pub async fn run(client: &Client, output: Output, command: JobsCommand) -> anyhow::Result<()> {
@@ -18,7 +16,8 @@ pub async fn run(client: &Client, output: Output, command: JobsCommand) -> anyho
         JobsCommand::List(args) => list_jobs(client, output, args).await,
         JobsCommand::Show { job, events } => show(client, output, &job, events).await,
         JobsCommand::Watch { job } => {
-            let job = watch(client, output, &job).await?;
+            let job = watch(client, &job).await?;
+            show_job(output, &job);
             end_of(&job)
         }
         JobsCommand::Answer(args) => answer(client, output, args).await,
@@ -38,7 +37,7 @@ pub async fn run(client: &Client, output: Output, command: JobsCommand) -> anyho
             if !changes.is_null() {
                 body["changes"] = changes;
             }
-            let answer = client.post(&format!("/v1/jobs/{job}/rerun"), &body).await?;
+            let answer = client.post(&format!("/v1/jobs/{}/rerun", segment(&job)), &body).await?;
             show_job(output, &answer);
             Ok(())
         }
@@ -58,15 +57,16 @@ fn read_input(path: &Path) -> anyhow::Result<String> {
 
 async fn submit(client: &Client, output: Output, args: SubmitArgs) -> anyhow::Result<()> {
     let text = read_input(&args.file)?;
-    let batch = args.file.extension().is_some_and(|extension| extension == "ndjson" || extension == "jsonl");
+    let batch = args.batch || args.file.extension().is_some_and(|end| end == "ndjson" || end == "jsonl");
+    let key = args.idempotency_key.as_deref();
     if batch {
-        if args.wait || args.dry_run || args.idempotency_key.is_some() {
-            return Err(Exit::usage("--wait, --dry-run and --idempotency-key are for one job, not for a batch").into());
+        if args.wait || args.dry_run {
+            return Err(Exit::usage("--wait and --dry-run are for one job, not for a batch").into());
         }
-        return submit_batch(client, output, text).await;
+        return submit_batch(client, output, text, key).await;
     }
     let path = if args.dry_run { "/v1/jobs?dry_run=true" } else { "/v1/jobs" };
-    let answer = client.post_text(path, text, "application/json", args.idempotency_key.as_deref()).await?;
+    let answer = client.post_text(path, text, key).await?;
     if args.dry_run {
         line(&if output == Output::Ndjson { answer.to_string() } else { pretty(&answer) });
         return Ok(());
@@ -76,12 +76,16 @@ async fn submit(client: &Client, output: Output, args: SubmitArgs) -> anyhow::Re
         return Ok(());
     }
     let id = answer["id"].as_str().unwrap_or_default().to_owned();
-    let job = watch(client, output, &id).await?;
+    let job = watch(client, &id).await?;
+    show_job(output, &job);
     end_of(&job)
 }
 
-async fn submit_batch(client: &Client, output: Output, text: String) -> anyhow::Result<()> {
-    let results = client.post_lines("/v1/jobs/batch", text).await?;
+async fn submit_batch(client: &Client, output: Output, text: String, key: Option<&str>) -> anyhow::Result<()> {
+    let results = client.post_lines("/v1/jobs/batch", text, key).await?;
+    if results.is_empty() {
+        return Err(Exit::nothing("the batch holds no job; write one JSON object a line").into());
+    }
     let failed = results.iter().filter(|result| result.get("error").is_some()).count();
     list(
         output,
@@ -101,9 +105,24 @@ async fn submit_batch(client: &Client, output: Output, text: String) -> anyhow::
     }
 }
 
+const JOB_COLUMNS: [Column; 8] = [
+    ("job", |job| text(&job["id"])),
+    ("state", |job| text(&job["state"])),
+    ("connector", |job| text(&job["connector"])),
+    ("task", |job| text(&job["task"])),
+    ("tenant", |job| text(&job["tenant"])),
+    ("usd", |job| text(&job["cost_usd"])),
+    ("error", |job| text(&job["error"]["code"])),
+    ("created", |job| second(&job["created_at"])),
+];
+
+/// Jobs that one page of the API holds.
+const PAGE: usize = 100;
+
 async fn list_jobs(client: &Client, output: Output, args: ListArgs) -> anyhow::Result<()> {
     let mut query: Vec<(&str, String)> = Vec::new();
-    let ListArgs { state, connector, vendor, tenant, label, error, since, until, limit } = args;
+    let ListArgs { state, connector, vendor, tenant, label, error, since, until, limit, cursor } = args;
+    let state = Some(state.join(",")).filter(|states| !states.is_empty());
     for (key, value) in [
         ("state", state),
         ("connector", connector),
@@ -116,42 +135,43 @@ async fn list_jobs(client: &Client, output: Output, args: ListArgs) -> anyhow::R
     ] {
         query.extend(value.map(|value| (key, value)));
     }
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let mut jobs: Vec<Value> = Vec::new();
-    let mut cursor: Option<String> = None;
-    while jobs.len() < limit {
+    let mut cursor: Option<String> = cursor;
+    loop {
         let mut page = query.clone();
-        page.push(("limit", (limit - jobs.len()).min(100).to_string()));
+        page.push(("limit", (limit - jobs.len()).min(PAGE).to_string()));
         page.extend(cursor.take().map(|cursor| ("cursor", cursor)));
-        let answer = client.get("/v1/jobs", &page).await?;
+        let answer = client.get("/v1/jobs", &page).await.map_err(as_usage)?;
         jobs.extend(answer["jobs"].as_array().cloned().unwrap_or_default());
         cursor = answer["next_cursor"].as_str().map(str::to_owned);
-        if cursor.is_none() {
+        if cursor.is_none() || jobs.len() >= limit {
             break;
         }
     }
-    list(
-        output,
-        "jobs",
-        &jobs,
-        &[
-            ("job", |job| text(&job["id"])),
-            ("state", |job| text(&job["state"])),
-            ("connector", |job| text(&job["connector"])),
-            ("task", |job| text(&job["task"])),
-            ("tenant", |job| text(&job["tenant"])),
-            ("usd", |job| text(&job["cost_usd"])),
-            ("error", |job| text(&job["error"]["code"])),
-            ("created", |job| text(&job["created_at"])),
-        ],
-    );
+    match output {
+        Output::Json => line(&pretty(&json!({"jobs": jobs, "next_cursor": cursor}))),
+        Output::Ndjson | Output::Table => list(output, "jobs", &jobs, &JOB_COLUMNS),
+    }
     if jobs.is_empty() {
         return Err(Exit::nothing("no job matches").into());
+    }
+    if let Some(cursor) = cursor.filter(|_| output == Output::Table) {
+        say(&format!("there are more: --cursor {cursor}, or a higher --limit"));
     }
     Ok(())
 }
 
+/// A question that the server cannot read was asked wrongly here.
+pub fn as_usage(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<Refused>() {
+        Some(refused) if refused.status == 422 => Exit::usage(refused.to_string()).into(),
+        _ => error,
+    }
+}
+
 async fn show(client: &Client, output: Output, job: &str, events: bool) -> anyhow::Result<()> {
-    let found = client.get(&format!("/v1/jobs/{job}"), &[]).await?;
+    let found = client.get(&format!("/v1/jobs/{}", segment(job)), &[]).await?;
     if !events {
         show_job(output, &found);
         return Ok(());
@@ -160,7 +180,7 @@ async fn show(client: &Client, output: Output, job: &str, events: bool) -> anyho
     let mut cursor: Option<String> = None;
     loop {
         let query: Vec<_> = cursor.take().map(|cursor| ("cursor", cursor)).into_iter().collect();
-        let answer = client.get(&format!("/v1/jobs/{job}/events"), &query).await?;
+        let answer = client.get(&format!("/v1/jobs/{}/events", segment(job)), &query).await?;
         history.extend(answer["events"].as_array().cloned().unwrap_or_default());
         cursor = answer["next_cursor"].as_str().map(str::to_owned);
         if cursor.is_none() {
@@ -177,10 +197,10 @@ async fn show(client: &Client, output: Output, job: &str, events: bool) -> anyho
         &history,
         &[
             ("seq", |event| text(&event["seq"])),
-            ("at", |event| text(&event["at"])),
+            ("at", |event| second(&event["at"])),
             ("kind", |event| text(&event["kind"])),
             ("step", |event| text(&event["step"])),
-            ("data", |event| text(&event["data"])),
+            ("data", |event| plain(&event["data"])),
         ],
     );
     Ok(())
@@ -214,7 +234,10 @@ pub fn show_job(output: Output, job: &Value) {
             ("attempt", text(&job["attempt"])),
             ("polls", text(&job["polls"])),
             ("errors", text(&job["errors"])),
-            ("next step", format!("{} {}", text(&job["step"]["kind"]), text(&job["step"]["due_at"])).trim().to_owned()),
+            (
+                "next step",
+                format!("{} {}", text(&job["step"]["kind"]), second(&job["step"]["due_at"])).trim().to_owned(),
+            ),
             ("at the vendor", text(&job["vendor_job_id"])),
             ("question", question),
             ("cancel", text(&job["cancel"]["outcome"])),
@@ -222,8 +245,8 @@ pub fn show_job(output: Output, job: &Value) {
             ("usage", usage.join("\n")),
             ("cost", text(&job["cost_usd"])),
             ("error", error),
-            ("created", text(&job["created_at"])),
-            ("finished", text(&job["finished_at"])),
+            ("created", second(&job["created_at"])),
+            ("finished", second(&job["finished_at"])),
         ],
     );
 }
@@ -269,45 +292,11 @@ pub fn usage_line(usage: &Value) -> String {
     format!("{} {}{usd}{source}", text(&usage["quantity"]), text(&usage["unit"]))
 }
 
-/// Follows a job; what it does goes to stderr, the job itself to stdout at the end.
-async fn watch(client: &Client, output: Output, id: &str) -> anyhow::Result<Value> {
-    let mut seen = 0u64;
-    loop {
-        let query = [("timeout_s", "30".to_owned())];
-        let events = client.get(&format!("/v1/jobs/{id}/events"), &[("after", seen.to_string())]).await?;
-        for event in events["events"].as_array().into_iter().flatten() {
-            seen = seen.max(event["seq"].as_u64().unwrap_or(seen));
-            eprintln!("{}  {}  {}", text(&event["at"]), text(&event["kind"]), text(&event["data"]));
-        }
-        let job = client.get(&format!("/v1/jobs/{id}"), &[]).await?;
-        let state = job["state"].as_str().unwrap_or_default();
-        if RESTS.contains(&state) && job["step"].is_null() {
-            show_job(output, &job);
-            return Ok(job);
-        }
-        if state == "needs_input" {
-            let question = &job["question"];
-            eprintln!(
-                "the vendor asks: {}\n  longhaul jobs answer {id} --text … | --choice … | --approve | --deny",
-                text(&question["prompt"])
-            );
-        }
-        client.get(&format!("/v1/jobs/{id}/wait"), &query).await?;
-    }
-}
-
-fn end_of(job: &Value) -> anyhow::Result<()> {
-    match job["state"].as_str() {
-        Some("succeeded") => Ok(()),
-        state => Err(Exit::failed(format!("the job is {}", state.unwrap_or("unknown"))).into()),
-    }
-}
-
 async fn answer(client: &Client, output: Output, args: AnswerArgs) -> anyhow::Result<()> {
-    let question = match args.question {
+    let question = match args.question_id {
         Some(question) => question,
         None => {
-            let job = client.get(&format!("/v1/jobs/{}", args.job), &[]).await?;
+            let job = client.get(&format!("/v1/jobs/{}", segment(&args.job)), &[]).await?;
             let standing = job["question"]["id"].as_str().map(str::to_owned);
             standing
                 .ok_or_else(|| Exit::nothing(format!("{} asks nothing (it is {})", args.job, text(&job["state"]))))?
@@ -319,7 +308,7 @@ async fn answer(client: &Client, output: Output, args: AnswerArgs) -> anyhow::Re
         (None, Some(choice)) => body["choice"] = Value::String(choice),
         (None, None) => body["approve"] = Value::Bool(args.approve && !args.deny),
     }
-    let answer = client.post(&format!("/v1/jobs/{}/answer", args.job), &body).await?;
+    let answer = client.post(&format!("/v1/jobs/{}/answer", segment(&args.job)), &body).await?;
     show_job(output, &answer);
     Ok(())
 }
@@ -333,27 +322,30 @@ async fn replay(client: &Client, output: Output, args: ReplayArgs) -> anyhow::Re
 }
 
 async fn resolve(client: &Client, output: Output, args: ResolveArgs) -> anyhow::Result<()> {
-    let body = match (args.vendor_job_id, args.start_again) {
+    let body = match (args.vendor_job_id, args.outcome) {
         (Some(id), _) => json!({"vendor_job_id": id}),
-        (None, true) => json!({"outcome": "start_again", "accept_cost": args.accept_cost}),
-        (None, false) => json!({"outcome": "give_up"}),
+        (None, Some(Way::StartAgain)) => json!({"outcome": "start_again", "accept_cost": args.accept_cost}),
+        (None, Some(Way::GiveUp) | None) => json!({"outcome": "give_up"}),
     };
-    let answer = client.post(&format!("/v1/jobs/{}/resolve", args.job), &body).await?;
+    let answer = client.post(&format!("/v1/jobs/{}/resolve", segment(&args.job)), &body).await?;
     show_job(output, &answer);
     Ok(())
 }
 
 /// The same call for each job: all are tried, failures are told at the end.
 async fn each(client: &Client, output: Output, jobs: &[String], verb: &str, body: &Value) -> anyhow::Result<()> {
-    let (mut done, mut failed): (Vec<Value>, Vec<String>) = (Vec::new(), Vec::new());
+    let (mut done, mut failed, mut codes): (Vec<Value>, Vec<String>, Vec<u8>) = (Vec::new(), Vec::new(), Vec::new());
     for job in jobs {
-        match client.post(&format!("/v1/jobs/{job}/{verb}"), body).await {
+        match client.post(&format!("/v1/jobs/{}/{verb}", segment(job)), body).await {
             Ok(answer) => done.push(answer),
-            Err(error) if error.downcast_ref::<Refused>().is_some() => failed.push(format!("{job}: {error}")),
-            Err(error) => return Err(error),
+            Err(error) => {
+                codes.push(error.downcast_ref::<Refused>().map_or(1, Refused::exit_code));
+                failed.push(format!("{job}: {error}"));
+            }
         }
     }
     match (done.as_slice(), jobs.len()) {
+        ([], _) => {}
         ([job], 1) => show_job(output, job),
         _ => list(
             output,
@@ -367,9 +359,12 @@ async fn each(client: &Client, output: Output, jobs: &[String], verb: &str, body
             ],
         ),
     }
-    match failed.len() {
-        0 => Ok(()),
-        all if all == jobs.len() => Err(Exit::failed(failed.join("\n")).into()),
+    match (failed.len(), codes.as_slice()) {
+        (0, _) => Ok(()),
+        (all, codes) if all == jobs.len() && codes.iter().all(|code| *code == 3) => {
+            Err(Exit::nothing(failed.join("\n")).into())
+        }
+        (all, _) if all == jobs.len() => Err(Exit::failed(failed.join("\n")).into()),
         _ => Err(Exit::partly(failed.join("\n")).into()),
     }
 }

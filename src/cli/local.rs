@@ -2,7 +2,7 @@
 
 use super::args::{Cli, ExplainArgs, Output, ProbeArgs, TokensCommand, VendorsCommand};
 use super::exit::Exit;
-use super::output::{line, list, one, pretty, text, write};
+use super::output::{line, list, one, pretty, say, second, text, write};
 use crate::config::Config;
 use crate::product::registry;
 use clap::CommandFactory;
@@ -110,7 +110,7 @@ fn show_vendor(output: Output, detail: &VendorDetail) {
 }
 
 /// `longhaul probe`
-pub async fn probe(args: ProbeArgs) -> anyhow::Result<()> {
+pub async fn probe(output: Output, args: ProbeArgs) -> anyhow::Result<()> {
     let readable = std::fs::metadata(&args.file).and_then(|meta| {
         if meta.is_file() {
             std::fs::File::open(&args.file).map(drop)
@@ -123,7 +123,9 @@ pub async fn probe(args: ProbeArgs) -> anyhow::Result<()> {
     let hint = Hint { declared_mime: args.content_type, ..Hint::default() };
     let probed = in_child(&exe, &args.file, &hint, ChildLimits::default()).await;
     let spec = serde_json::to_value(&probed.spec)?;
-    if args.json {
+    if output == Output::Ndjson {
+        line(&spec.to_string());
+    } else if args.json || output == Output::Json {
         line(&pretty(&spec));
     } else {
         let bytes = std::fs::metadata(&args.file).map(|meta| meta.len()).unwrap_or_default();
@@ -184,7 +186,7 @@ pub async fn tokens(config: Config, output: Output, command: TokensCommand) -> a
             let made = tokens::create(&store, role, tenant, name).await?;
             let value = json!({"id": made.id, "token": made.token});
             one(output, &value, &[("id", made.id.clone()), ("token", made.token.clone())]);
-            eprintln!("the token is shown this once; give it as LONGHAUL_TOKEN or --token");
+            say("the token is shown this once; give it as LONGHAUL_TOKEN or --token");
         }
         TokensCommand::List => {
             let rows: Vec<Value> = store
@@ -208,8 +210,8 @@ pub async fn tokens(config: Config, output: Output, command: TokensCommand) -> a
                     ("role", |row| text(&row["role"])),
                     ("tenant", |row| text(&row["tenant"])),
                     ("name", |row| text(&row["name"])),
-                    ("created", |row| text(&row["created_at"])),
-                    ("revoked", |row| text(&row["revoked_at"])),
+                    ("created", |row| second(&row["created_at"])),
+                    ("revoked", |row| second(&row["revoked_at"])),
                 ],
             );
         }
@@ -217,7 +219,7 @@ pub async fn tokens(config: Config, output: Output, command: TokensCommand) -> a
             if !store.revoke_token(&id).await? {
                 return Err(Exit::nothing(format!("there is no token {id}; longhaul tokens list")).into());
             }
-            eprintln!("{id} is revoked");
+            say(&format!("{id} is revoked"));
         }
     }
     store.close().await;

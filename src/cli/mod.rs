@@ -8,8 +8,9 @@ pub mod jobs;
 mod local;
 pub mod output;
 mod remote;
+mod watch;
 
-use crate::config::{self, Config};
+use crate::config;
 use crate::roles;
 use args::{Cli, Command};
 use client::Client;
@@ -34,23 +35,25 @@ async fn act(cli: Cli) -> anyhow::Result<()> {
         Client::new(&base, token.clone().filter(|token| !token.is_empty()))
     };
     match command {
-        Command::Demo(args) => {
-            log_as("text", "warn");
+        Command::Demo(mut args) => {
+            log_as("text", "warn")?;
+            args.json |= output != args::Output::Table;
             roles::demo::run(args).await
         }
         Command::Serve(args) => {
-            let config = logging(load()?);
+            let config = load()?;
+            log_as(&config.log.format, &config.log.filter)?;
             roles::serve::run(config, args).await
         }
         Command::Sandbox(args) => {
-            log_as("text", "info");
+            log_as("text", "info")?;
             roles::sandbox::run(args).await
         }
         Command::Jobs(command) => jobs::run(&client()?, output, command).await,
         Command::Connectors(command) => remote::connectors(&client()?, output, command).await,
         Command::Usage(args) => remote::usage(&client()?, output, args).await,
         Command::Vendors(command) => local::vendors(output, command),
-        Command::Probe(args) => local::probe(args).await,
+        Command::Probe(args) => local::probe(output, args).await,
         Command::Doctor(args) => doctor::run(config.as_deref(), url, token, output, args).await,
         Command::Explain(args) => local::explain(output, args),
         Command::Completions { shell } => {
@@ -65,24 +68,23 @@ async fn act(cli: Cli) -> anyhow::Result<()> {
     }
 }
 
-fn logging(config: Config) -> Config {
-    log_as(&config.log.format, &config.log.filter);
-    config
-}
-
-/// Logs go to stderr: stdout is for results.
-fn log_as(format: &str, filter: &str) {
-    use tracing_subscriber::EnvFilter;
-    let wanted = config::env::lookup("RUST_LOG").unwrap_or_else(|| filter.to_owned());
-    let filter = EnvFilter::try_new(&wanted).unwrap_or_else(|_| EnvFilter::new("info"));
+/// Logs go to stderr: stdout is for results. `RUST_LOG` overrides the filter.
+fn log_as(format: &str, filter: &str) -> anyhow::Result<()> {
+    let asked = config::env::lookup("RUST_LOG").filter(|asked| !asked.is_empty());
+    let filter = config::filter(asked.as_deref().unwrap_or(filter)).map_err(|error| {
+        exit::Exit::usage(format!("RUST_LOG: {error}; write it as info or longhaul_worker=debug,info"))
+    })?;
     let colour = {
         use std::io::IsTerminal;
-        std::io::stderr().is_terminal() && config::env::lookup("NO_COLOR").is_none()
+        std::io::stderr().is_terminal() && config::env::lookup("NO_COLOR").is_none_or(|set| set.is_empty())
     };
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A log that nobody reads any more (`2>&1 | head`) is no reason to end a service.
+    let builder = builder.log_internal_errors(false);
     if format == "json" {
         builder.json().flatten_event(true).init();
     } else {
         builder.with_ansi(colour).with_target(false).init();
     }
+    Ok(())
 }

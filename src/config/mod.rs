@@ -10,9 +10,18 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tracing_subscriber::EnvFilter;
 
 /// Every key with its default and what it does: the reference that docs/CONFIGURATION.md shows.
 pub const DEFAULT: &str = include_str!("default.toml");
+
+/// Reads a log filter as `RUST_LOG` has it.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn filter(text: &str) -> Result<EnvFilter, String> {
+    EnvFilter::builder().with_regex(false).parse(text).map_err(|error| error.to_string())
+}
 
 /// The file looked for where none is named.
 pub const FILE: &str = "longhaul.toml";
@@ -120,6 +129,8 @@ pub struct Config {
     /// The file it came from; `None` where there was none.
     #[serde(skip)]
     pub file: Option<PathBuf>,
+    #[serde(skip)]
+    overridden: Overridden,
 }
 
 const CONNECTOR: Shape = Shape::Table(&[
@@ -235,12 +246,38 @@ pub fn parse(file: &str, text: &str, overrides: &[(String, String)]) -> Result<C
     if !problems.is_empty() {
         return Err(FileProblems(problems.into_iter().map(of_the_environment).collect()));
     }
-    let config: Config = match toml::from_str(&merged) {
+    let set = Overridden::of(overrides);
+    let mut config: Config = match toml::from_str(&merged) {
         Ok(config) => config,
-        Err(error) => return Err(FileProblems(vec![in_words(&document, file, &error)])),
+        Err(error) => return Err(FileProblems(set.claim(vec![in_words(&document, file, &error)]))),
     };
-    let problems = document.place(config.check());
+    let problems = set.claim(document.place(config.check()));
+    config.overridden = set;
     if problems.is_empty() { Ok(config) } else { Err(FileProblems(problems)) }
+}
+
+/// Keys that the environment set: a mistake in one is the variable's, not the file's.
+#[derive(Clone, Debug, Default)]
+struct Overridden(Vec<(String, String)>);
+
+impl Overridden {
+    fn of(overrides: &[(String, String)]) -> Self {
+        let path = |name: &str| name.trim_start_matches("LONGHAUL__").to_lowercase().replace("__", ".");
+        Self(overrides.iter().map(|(name, _)| (path(name), name.clone())).collect())
+    }
+
+    fn claim(&self, mut problems: Vec<FileProblem>) -> Vec<FileProblem> {
+        for problem in &mut problems {
+            let at = &problem.problem.path;
+            let within =
+                |path: &str| at.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+            if let Some((_, name)) = self.0.iter().find(|(path, _)| within(path)) {
+                problem.file = format!("environment variable {name}");
+                problem.line = 1;
+            }
+        }
+        problems
+    }
 }
 
 fn broken(file: &str, error: &dyn std::fmt::Display) -> FileProblems {
@@ -326,6 +363,14 @@ impl Config {
             let message = "from 2 to 600 seconds: a lease is renewed three times in its length".to_owned();
             wrong("worker.lease_s", "out_of_range", message);
         }
+        let url = &self.artifacts.url;
+        if !["file:", "s3://", "az://", "gs://"]
+            .iter()
+            .any(|scheme| url.len() > scheme.len() && url.starts_with(scheme))
+        {
+            let message = format!("{url:?} is no place for artifacts; use file:PATH, s3://…, az://… or gs://…");
+            wrong("artifacts.url", "not_allowed", message);
+        }
         if self.artifacts.max_bytes == 0 {
             wrong("artifacts.max_bytes", "out_of_range", "at least 1".to_owned());
         }
@@ -347,7 +392,64 @@ impl Config {
             let message = "say where the secret is, never the secret: env:NAME or file:PATH".to_owned();
             wrong("notify.secret", "not_allowed", message);
         }
+        if let Err(error) = filter(&self.log.filter) {
+            wrong("log.filter", "not_allowed", format!("{error}; write it as info or longhaul_worker=debug,info"));
+        }
+        for (name, tenant) in &self.tenants {
+            let path = format!("tenants.{name}");
+            if !longhaul_registry::is_tenant(name) {
+                let rule =
+                    "a tenant is letters, digits, `_`, `-` and `.`, at most 64, and begins with a letter or digit";
+                wrong(&path, "not_allowed", rule.to_owned());
+            }
+            if tenant.weight == 0 {
+                wrong(&format!("{path}.weight"), "out_of_range", "at least 1".to_owned());
+            }
+            if tenant.budget_usd_per_month.is_some_and(|budget| budget.is_sign_negative()) {
+                wrong(&format!("{path}.budget_usd_per_month"), "out_of_range", "at least 0".to_owned());
+            }
+        }
         problems
+    }
+
+    /// What is written and allowed but has no effect in this version, as `(key, what holds instead)`: silence would
+    /// read as a promise.
+    #[must_use]
+    pub fn without_effect(&self) -> Vec<(String, &'static str)> {
+        let mut found = Vec::new();
+        if self.store.durability != "strict" {
+            found.push(("store.durability".to_owned(), "the embedded store is always strict"));
+        }
+        if !self.worker.listen.is_empty() {
+            found.push((
+                "worker.listen".to_owned(),
+                "serve answers /healthz, /readyz and /metrics where the API listens",
+            ));
+        }
+        for (name, connector) in &self.connectors {
+            let limits = &connector.limits;
+            let late =
+                "only limits.in_flight is kept by this version; the vendor's own answers slow it down beyond that";
+            if limits.starts_per_minute.is_some() {
+                found.push((format!("connectors.{name}.limits.starts_per_minute"), late));
+            }
+            if limits.requests_per_second.is_some() {
+                found.push((format!("connectors.{name}.limits.requests_per_second"), late));
+            }
+        }
+        for (name, tenant) in &self.tenants {
+            if tenant.weight != 1 {
+                found.push((
+                    format!("tenants.{name}.weight"),
+                    "this version starts jobs by priority and age, whoever's they are",
+                ));
+            }
+            if tenant.budget_usd_per_month.is_some() {
+                let instead = "no monthly budget is kept by this version; use limits.max_cost_usd on the jobs";
+                found.push((format!("tenants.{name}.budget_usd_per_month"), instead));
+            }
+        }
+        found
     }
 
     /// Resolves every connector.
@@ -370,7 +472,7 @@ impl Config {
         let text = self.file.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
         let shown = self.file.as_ref().map_or_else(|| FILE.to_owned(), |path| path.display().to_string());
         let document = Document::parse(shown, &text).map_err(FileProblems)?;
-        Err(FileProblems(document.place(problems)))
+        Err(FileProblems(self.overridden.claim(document.place(problems))))
     }
 
     /// The folder for files under way.

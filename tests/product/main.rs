@@ -1,9 +1,24 @@
 //! Tests of the whole product: the real binary against the stand-ins.
 
-#![allow(unreachable_pub, missing_docs, reason = "a test binary has no outside")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    unreachable_pub,
+    missing_docs,
+    reason = "a test binary has no outside"
+)]
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod a2a_peer;
+mod backup;
+mod bad_input;
+mod cli;
 mod codes;
+mod demo;
+mod docs;
 mod first;
+mod ops;
+mod readme;
+mod kill;

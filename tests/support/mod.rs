@@ -3,17 +3,23 @@
 //! Nothing here sleeps for a fixed time to let something happen: it waits for a condition, looked at again and again,
 //! within a bound.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    dead_code,
+    unreachable_pub,
+    reason = "each test binary uses its part"
+)]
 
-use longhaul_sandbox::{Books, Options, Sandbox};
+use longhaul_sandbox::{Books, Options, Request, Sandbox};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::process::{Child, Command};
 
 /// The binary under test.
@@ -22,6 +28,9 @@ pub const LONGHAUL: &str = env!("CARGO_BIN_EXE_longhaul");
 pub const KEY: &str = "sandbox-CANARY-51f0c2";
 /// How long anything may take before a test calls it stuck.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// States that a job leaves only when told to.
+pub const RESTS: [&str; 5] = ["succeeded", "failed", "cancelled", "limit_exceeded", "parked"];
 
 /// An HTTP client of the tests' own.
 pub fn http() -> reqwest::Client {
@@ -35,14 +44,19 @@ pub fn http() -> reqwest::Client {
 }
 
 /// Waits until a condition gives a value; panics with `what` after `PATIENCE`.
-pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, look: impl FnMut() -> F) -> T {
+    within(PATIENCE, what, look).await
+}
+
+/// The same with another bound.
+pub async fn within<T, F: Future<Output = Option<T>>>(bound: Duration, what: &str, mut look: impl FnMut() -> F) -> T {
     #[expect(clippy::disallowed_methods, reason = "a bound on waiting")]
     let began = Instant::now();
     loop {
         if let Some(found) = look().await {
             return found;
         }
-        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(began.elapsed() < bound, "not within {bound:?}: {what}");
         tokio::time::sleep(Duration::from_millis(25)).await;
     }
 }
@@ -59,15 +73,27 @@ pub struct Vendors {
     pub books: Books,
     sandbox: Sandbox,
     http: reqwest::Client,
+    /// The address, taken and not listened on.
+    shut: Mutex<Option<TcpSocket>>,
 }
 
 impl Vendors {
     /// Starts them; an ordinary job takes `pace`.
     pub async fn start(pace: Duration) -> Self {
+        let vendors = Self::closed(pace).await;
+        vendors.open();
+        vendors
+    }
+
+    /// The same with nobody listening at their address until [`Vendors::open`].
+    pub async fn closed(pace: Duration) -> Self {
+        let main = TcpSocket::new_v4().expect("a socket");
+        main.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
         let bind = async || TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let (main, cdn, other) = (bind().await, bind().await, bind().await);
+        let (cdn, other) = (bind().await, bind().await);
         let place = |listener: &TcpListener| listener.local_addr().expect("an address").to_string();
-        let (at, cdn_at, other_at) = (place(&main), place(&cdn), place(&other));
+        let at = main.local_addr().expect("an address").to_string();
+        let (cdn_at, other_at) = (place(&cdn), place(&other));
         #[expect(clippy::disallowed_methods, reason = "the vendors' wall clock")]
         let clock = || {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -78,11 +104,20 @@ impl Vendors {
         options.other_url = Some(format!("http://{other_at}"));
         options.pace = pace;
         let sandbox = Sandbox::new(options);
-        for listener in [main, cdn, other] {
+        for listener in [cdn, other] {
             let sandbox = sandbox.clone();
             tokio::spawn(async move { sandbox.serve(listener, std::future::pending()).await });
         }
-        Self { at, cdn: cdn_at, other: other_at, books: sandbox.books(), sandbox, http: http() }
+        let shut = Mutex::new(Some(main));
+        Self { at, cdn: cdn_at, other: other_at, books: sandbox.books(), sandbox, http: http(), shut }
+    }
+
+    /// Begins to listen; once.
+    pub fn open(&self) {
+        let socket = self.shut.lock().expect("a lock").take().expect("not open yet");
+        let listener = socket.listen(1024).expect("a listener");
+        let sandbox = self.sandbox.clone();
+        tokio::spawn(async move { sandbox.serve(listener, std::future::pending()).await });
     }
 
     /// The vendors that have a stand-in.
@@ -113,6 +148,11 @@ impl Vendors {
         self.books.starts(Some(vendor)).len()
     }
 
+    /// Requests of one vendor that took this route, oldest first.
+    pub fn requests(&self, vendor: &str, route: &str) -> Vec<Request> {
+        self.books.requests(Some(vendor)).into_iter().filter(|request| request.route == route).collect()
+    }
+
     /// Requests that carried a key to a host that must never see one.
     pub fn leaks(&self) -> usize {
         self.books.requests(None).iter().filter(|request| request.leak).count()
@@ -124,6 +164,7 @@ pub struct Setup {
     folder: Arc<TempDir>,
     text: String,
     env: Vec<(String, String)>,
+    wrapper: Vec<String>,
 }
 
 impl Setup {
@@ -136,7 +177,7 @@ impl Setup {
             "[store]\nurl = \"sqlite:{at}/longhaul.db\"\n[artifacts]\nurl = \"file:{at}/artifacts\"\n[worker]\nlease_s = 3\n\
              drain_s = 2\n"
         );
-        Self { folder, text, env: Vec::new() }
+        Self { folder, text, env: Vec::new(), wrapper: Vec::new() }
     }
 
     /// The folder that everything is in.
@@ -159,6 +200,11 @@ impl Setup {
 
     /// A connector named like its vendor, to its stand-in, polled quickly. `more` is further TOML of its section.
     pub fn connector(self, vendors: &Vendors, vendor: &str, more: &str) -> Self {
+        self.connector_named(vendor, vendors, vendor, more)
+    }
+
+    /// The same under a name of its own, for several stand-ins of one vendor.
+    pub fn connector_named(self, name: &str, vendors: &Vendors, vendor: &str, more: &str) -> Self {
         let settings = match vendor {
             "claude_managed_agents" if !more.contains("settings") => {
                 "settings = { agent_id = \"agent_sandbox\", environment_id = \"env_sandbox\" }"
@@ -173,9 +219,26 @@ impl Setup {
             "cadence = { first_s = 0.1, factor = 1.2, ceiling_s = 0.5, jitter = 0.1 }"
         };
         self.with(&format!(
-            "[connectors.{vendor}]\nvendor = \"{vendor}\"\ncredential = \"file:{key}\"\nbase_url = \"http://{at}/{vendor}\"\n\
+            "[connectors.{name}]\nvendor = \"{vendor}\"\ncredential = \"file:{key}\"\nbase_url = \"http://{at}/{vendor}\"\n\
              allow_private_network = true\nprivate_hosts = [\"{cdn}\"]\n{cadence}\n{settings}\n{more}"
         ))
+    }
+
+    /// A connector of this vendor under another name and at another place. `more` holds everything but the vendor and the key.
+    pub fn connector_elsewhere(self, name: &str, vendor: &str, more: &str) -> Self {
+        let key = self.folder().join("key").display().to_string();
+        self.with(&format!("[connectors.{name}]\nvendor = \"{vendor}\"\ncredential = \"file:{key}\"\n{more}"))
+    }
+
+    /// Leases as long as by default: for work that keeps the processors busy.
+    pub fn long_leases(self) -> Self {
+        self.env("LONGHAUL__WORKER__LEASE_S", "15")
+    }
+
+    /// A command that `serve` is started through: it gets the binary and its arguments behind its own.
+    pub fn wrapped(mut self, wrapper: &[&str]) -> Self {
+        self.wrapper = wrapper.iter().map(|word| (*word).to_owned()).collect();
+        self
     }
 
     /// Every vendor that has a stand-in.
@@ -205,8 +268,20 @@ impl Setup {
         path
     }
 
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(LONGHAUL);
+    /// A command in this set-up, not yet started: stdin is empty, stdout and stderr are the caller's to set.
+    pub fn command(&self, args: &[&str]) -> Command {
+        self.under(&[], args)
+    }
+
+    fn under(&self, wrapper: &[String], args: &[&str]) -> Command {
+        let mut command = match wrapper.split_first() {
+            None => Command::new(LONGHAUL),
+            Some((program, own)) => {
+                let mut command = Command::new(program);
+                command.args(own).arg(LONGHAUL);
+                command
+            }
+        };
         command.args(args).arg("--config").arg(self.config()).current_dir(self.folder());
         command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.folder()).env("RUST_LOG", "info");
         command.envs(self.env.iter().cloned()).kill_on_drop(true).stdin(Stdio::null());
@@ -232,7 +307,7 @@ impl Server {
         let log = setup.folder().join("serve.log");
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("a log");
         let child = setup
-            .command(&["serve", "--listen", &format!("127.0.0.1:{port}")])
+            .under(&setup.wrapper, &["serve", "--listen", &format!("127.0.0.1:{port}")])
             .stdout(Stdio::null())
             .stderr(file)
             .spawn()
@@ -285,18 +360,59 @@ impl Server {
         self.child.wait().await.expect("it ends").code()
     }
 
+    /// Waits until it ends by itself; the exit code.
+    pub async fn ended(&mut self) -> Option<i32> {
+        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        ended.expect("serve ends").expect("it ends").code()
+    }
+
+    /// A signal by its name, such as `TERM`.
+    pub fn signal(&self, name: &str) {
+        let status = std::process::Command::new("kill").args(["-s", name, &self.pid().to_string()]).status();
+        assert!(status.expect("kill").success());
+    }
+
     /// Any call: status and JSON (null where the answer is none).
     pub async fn call(&self, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
+        let (status, text) = self.send(method, path, &[], body.map(|body| body.to_string())).await;
+        (status, serde_json::from_str(&text).unwrap_or_default())
+    }
+
+    /// Any call with any JSON text and further headers: status and text.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<String>,
+    ) -> (u16, String) {
         let mut request = self.http.request(method, format!("{}{path}", self.url));
         if let Some(body) = body {
-            request = request.header("content-type", "application/json").body(body.to_string());
+            request = request.header("content-type", "application/json").body(body);
         }
-        if let Some(token) = &self.token {
+        if let Some(token) = self.token.as_deref().filter(|_| headers.iter().all(|(name, _)| *name != "authorization"))
+        {
             request = request.bearer_auth(token);
         }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
         let answer = request.send().await.expect("the server answers");
-        let status = answer.status().as_u16();
-        (status, serde_json::from_str(&answer.text().await.expect("a body")).unwrap_or_default())
+        (answer.status().as_u16(), answer.text().await.expect("a body"))
+    }
+
+    /// Submits jobs in one batch, all of which must be taken; their ids in order.
+    pub async fn submit_all(&self, jobs: &[Value]) -> Vec<String> {
+        let lines: String = jobs.iter().map(|job| format!("{job}\n")).collect();
+        let (status, text) = self.send(Method::POST, "/v1/jobs/batch", &[], Some(lines)).await;
+        assert_eq!(status, 200, "{text}");
+        let read = |line: &str| -> String {
+            let line: Value = serde_json::from_str(line).expect("a line of JSON");
+            line["job"]["id"].as_str().unwrap_or_else(|| panic!("not taken: {line}")).to_owned()
+        };
+        let ids: Vec<String> = text.lines().map(read).collect();
+        assert_eq!(ids.len(), jobs.len(), "one line a job");
+        ids
     }
 
     /// A `GET` that must be 200.
@@ -325,28 +441,42 @@ impl Server {
 
     /// The job's whole history.
     pub async fn events(&self, id: &str) -> Vec<Value> {
-        let mut after = 0;
+        self.history(id, "").await
+    }
+
+    /// The job's whole history with the recorded exchanges in it.
+    pub async fn events_with_exchanges(&self, id: &str) -> Vec<Value> {
+        self.history(id, "&raw=true").await
+    }
+
+    async fn history(&self, id: &str, more: &str) -> Vec<Value> {
+        let mut cursor = "0".to_owned();
         let mut all = Vec::new();
         loop {
-            let page = self.get(&format!("/v1/jobs/{id}/events?after={after}&limit=500")).await;
-            let events = page["events"].as_array().cloned().unwrap_or_default();
-            let Some(last) = events.last() else { return all };
-            after = last["seq"].as_u64().expect("a number");
-            all.extend(events);
+            let page = self.get(&format!("/v1/jobs/{id}/events?cursor={cursor}&limit=500{more}")).await;
+            all.extend(page["events"].as_array().cloned().unwrap_or_default());
+            match page["next_cursor"].as_str() {
+                Some(next) => cursor = next.to_owned(),
+                None => return all,
+            }
         }
     }
 
     /// Waits until the job is in one of these states; panics with the job where it rests in another.
     pub async fn job_in(&self, id: &str, states: &[&str]) -> Value {
-        let rests = ["succeeded", "failed", "cancelled", "limit_exceeded", "parked"];
-        until(&format!("{id} in {states:?}"), async || {
+        self.job_in_within(PATIENCE, id, states).await
+    }
+
+    /// The same with another bound than `PATIENCE`.
+    pub async fn job_in_within(&self, patience: Duration, id: &str, states: &[&str]) -> Value {
+        within(patience, &format!("{id} in {states:?}"), async || {
             let job = self.job(id).await;
             let state = job["state"].as_str().unwrap_or_default();
             if states.contains(&state) {
                 return Some(job);
             }
             assert!(
-                !rests.contains(&state) || !job["step"].is_null(),
+                !RESTS.contains(&state) || !job["step"].is_null(),
                 "{id} rests in {state}, not {states:?}: {job:#}"
             );
             None
@@ -356,7 +486,16 @@ impl Server {
 
     /// Waits until the job rests: ended, or parked.
     pub async fn job_at_rest(&self, id: &str) -> Value {
-        self.job_in(id, &["succeeded", "failed", "cancelled", "limit_exceeded", "parked"]).await
+        self.at_rest_within(id, PATIENCE).await
+    }
+
+    /// The same with another bound.
+    pub async fn at_rest_within(&self, id: &str, bound: Duration) -> Value {
+        within(bound, &format!("{id} at rest"), async || {
+            let job = self.job(id).await;
+            RESTS.contains(&job["state"].as_str().unwrap_or_default()).then_some(job)
+        })
+        .await
     }
 
     /// An artifact's bytes.
@@ -369,10 +508,15 @@ impl Server {
         request.send().await.expect("the server answers").bytes().await.expect("bytes").to_vec()
     }
 
+    /// All metrics, as they are scraped.
+    pub async fn metrics(&self) -> String {
+        let answer = self.http.get(format!("{}/metrics", self.url)).send().await.expect("metrics");
+        answer.text().await.expect("text")
+    }
+
     /// One metric's value, summed over the series that carry all of these label pairs (as `name="value"`).
     pub async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
-        let text =
-            self.http.get(format!("{}/metrics", self.url)).send().await.expect("metrics").text().await.expect("text");
+        let text = self.metrics().await;
         let series = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
         let chosen = series.filter(|line| labels.iter().all(|label| line.contains(label)));
         chosen.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
@@ -381,6 +525,18 @@ impl Server {
     /// Its log so far.
     pub fn log_text(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Server {
+    /// A test that fails shows the end of the server's log, which goes with its folder.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log_text();
+            let lines: Vec<&str> = log.lines().collect();
+            let last = lines.get(lines.len().saturating_sub(30)..).unwrap_or_default();
+            eprintln!("the server's log ends:\n{}", last.join("\n"));
+        }
     }
 }
 

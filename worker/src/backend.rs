@@ -27,8 +27,9 @@ use tracing::warn;
 
 /// The most jobs one claim asks for.
 const CLAIM_AT_MOST: usize = 64;
-/// No sleep between two claims is longer: a wake-up that was lost costs this much.
-const FLOOR: Duration = Duration::from_millis(1000);
+/// No sleep of a worker between two claims is longer: what no wake-up tells of, such as another worker's death, costs
+/// this much.
+pub const LONGEST_SLEEP: Duration = Duration::from_millis(1000);
 
 /// A claimed job with the slot it runs in.
 pub struct Slot {
@@ -71,6 +72,8 @@ pub struct Claiming {
     pub clock: Arc<dyn Clock>,
     /// How the claiming goes.
     pub pulse: Arc<Pulse>,
+    /// No sleep between two claims is longer.
+    pub longest_sleep: Duration,
     /// No more claims once set.
     pub stop: CancellationToken,
 }
@@ -99,16 +102,18 @@ impl Loop {
             let wake = store.clone();
             // Listening begins before looking, so that what comes due in between is not missed.
             let mut woken = std::pin::pin!(async move { wake.wake().await }.fuse());
-            let _ = futures::poll!(woken.as_mut());
+            // A wake-up from before this look ends the listening at once: then there is no sleeping on it.
+            let stale = futures::poll!(woken.as_mut()).is_ready();
             let asked_at = self.claiming.clock.monotonic();
             match store.claim(&self.claiming.worker, permits.len(), self.claiming.lease).await {
                 Ok(claim) => {
                     failures = 0;
                     self.claiming.pulse.beat(&*self.claiming.clock);
-                    let wait = claim.next_due.unwrap_or(FLOOR).min(FLOOR);
+                    let longest = self.claiming.longest_sleep;
+                    let wait = claim.next_due.unwrap_or(longest).min(longest);
                     let taken = !claim.jobs.is_empty();
                     self.fill(claim, permits, asked_at);
-                    if taken {
+                    if taken || stale {
                         continue;
                     }
                     tokio::select! {

@@ -1,6 +1,6 @@
 //! A whole worker: claiming, leases, steps, chores, and a drain that loses nothing.
 
-use crate::backend::{Claiming, Pulse, StepService, StoreBackend};
+use crate::backend::{Claiming, LONGEST_SLEEP, Pulse, StepService, StoreBackend};
 use crate::chores::{ChoreHands, Chores};
 use crate::leases::Leases;
 use crate::metrics::Metrics;
@@ -110,6 +110,7 @@ impl Worker {
             lease: parts.lease,
             clock: parts.clock,
             pulse,
+            longest_sleep: LONGEST_SLEEP,
             stop: stop.clone(),
         });
         let context: WorkerContext = name.as_str().into();

@@ -158,6 +158,9 @@ pub struct CancelWish {
     pub outcome: CancelOutcome,
     /// The vendor has been asked (or has no cancel): polls follow, not another cancel.
     pub sent: bool,
+    /// The record could not be read before a cancel that erases it: the vendor is asked to stop all the same.
+    #[serde(default)]
+    pub unread: bool,
 }
 
 /// How a job will end although it is still being settled at the vendor (usage, outputs).

@@ -47,7 +47,9 @@ pub enum StorageError {
         reason: String,
     },
     /// The place does not take bytes.
-    #[error("artifact storage {place} cannot be written: {reason}; make room or mend permissions, work is retried")]
+    #[error(
+        "artifact storage {place} cannot be written: {reason}; make room, mend permissions or correct [artifacts] url, work is retried"
+    )]
     Unwritable {
         /// The folder or bucket.
         place: String,

@@ -256,7 +256,8 @@ pub trait Store: Send + Sync + 'static {
     /// Records an uploaded input.
     async fn put_artifact(&self, artifact: Artifact) -> StoreResult<()>;
 
-    /// Other jobs of the tenant with an artifact of the same bytes: `(job, hash of its mapped request)`.
+    /// Other jobs of the tenant with an artifact of the same bytes: `(job, hash of its mapped request)`, the oldest
+    /// hundred.
     async fn same_bytes(&self, tenant: &str, sha256: &str, not_job: &str) -> StoreResult<Vec<(String, String)>>;
 
     /// Those of these vendor ids that another job of the connector holds, so that a search for a lost start adopts no

@@ -3,12 +3,12 @@
 mod jobs;
 mod show;
 
-use crate::cli::args::{DemoArgs, Output};
+use crate::cli::args::DemoArgs;
 use crate::cli::client::Client;
 use crate::cli::exit::Exit;
 use crate::cli::output;
 use crate::config;
-use crate::product::{Product, shown};
+use crate::product::{Product, on_signals, shown};
 use crate::roles::sandbox::{free_port, make};
 use anyhow::Context;
 use jobs::DemoJob;
@@ -17,7 +17,6 @@ use show::Screen;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 /// How long an ordinary job takes at the stand-ins.
 const PACE: Duration = Duration::from_secs(2);
@@ -35,7 +34,8 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     std::fs::create_dir_all(out)
         .with_context(|| format!("the folder {} cannot be made; name another with --out", out.display()))?;
     let scratch = Scratch::new()?;
-    let stop = CancellationToken::new();
+    // Ctrl-C ends it in order too: the listeners and the temporary files go.
+    let stop = on_signals()?;
 
     let sandbox_at = free_port().await?;
     let sandbox_address = sandbox_at.local_addr()?;
@@ -53,25 +53,29 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
 
     let client = Client::new(&api, None)?;
     let screen = Screen::new(sandbox_address, &api);
-    let finished = tokio::time::timeout(PATIENCE, follow_all(&client, &screen)).await;
+    let finished = tokio::select! {
+        finished = tokio::time::timeout(PATIENCE, follow_all(&client, &screen)) => {
+            finished.unwrap_or_else(|_| Err(Exit::failed(format!("the demo was not done after {} s", PATIENCE.as_secs())).into()))
+        }
+        () = stop.cancelled() => Err(Exit { code: 130, message: "stopped; what was made so far is kept".to_owned() }.into()),
+    };
     screen.clear();
     stop.cancel();
     running.await??;
     served.await??;
-    let jobs =
-        finished.map_err(|_| Exit::failed(format!("the demo was not done after {} s", PATIENCE.as_secs())))??;
+    let jobs = finished?;
 
     if args.json {
         jobs.iter().for_each(|(_, job)| output::line(&job.to_string()));
     } else {
-        show::table(Output::Table, &jobs);
-        eprintln!("\nartifacts are in {}", shown(&out.join("default")).display());
+        show::table(&jobs);
+        output::say(&format!("\nthe artifacts are in {}", shown(&out.join("default")).display()));
     }
-    let failed = jobs.iter().filter(|(_, job)| job["state"] != "succeeded").count();
-    if failed > 0 {
-        return Err(Exit::failed(format!("{failed} of {} jobs did not succeed", jobs.len())).into());
+    let failed: Vec<String> = jobs.iter().filter(|(_, job)| job["state"] != "succeeded").map(show::failure).collect();
+    if failed.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    Err(Exit::failed(format!("{} of {} jobs did not succeed\n{}", failed.len(), jobs.len(), failed.join("\n"))).into())
 }
 
 async fn follow_all(client: &Client, screen: &Screen) -> anyhow::Result<Vec<(DemoJob, Value)>> {

@@ -2,8 +2,8 @@
 
 use super::jobs::DemoJob;
 use crate::cli::args::Output;
-use crate::cli::jobs::{artifact_line, usage_line};
-use crate::cli::output::{list, text};
+use crate::cli::jobs::spec_line;
+use crate::cli::output::{list, say, text};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -34,9 +34,9 @@ impl Screen {
     /// A line that stays.
     pub fn say(&self, words: &str) {
         if self.live {
-            self.bars.suspend(|| eprintln!("{words}"));
+            self.bars.suspend(|| say(words));
         } else {
-            eprintln!("{words}");
+            say(words);
         }
     }
 
@@ -70,7 +70,7 @@ impl Line {
         {
             last.clone_from(&state);
             if !self.live {
-                eprintln!("{:13} {state}", self.title);
+                say(&format!("{:13} {state}", self.title));
             }
         }
     }
@@ -86,25 +86,23 @@ fn console_is_live() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// The table at the end.
-pub fn table(output: Output, jobs: &[(DemoJob, Value)]) {
+/// The table at the end: what each job made, and what it used. It fits into 80 columns.
+pub fn table(jobs: &[(DemoJob, Value)]) {
     let rows: Vec<Value> = jobs
         .iter()
         .map(|(wanted, job)| {
-            let lines = |key: &str, line: fn(&Value) -> String| {
+            let all = |key: &str, line: fn(&Value) -> String| -> String {
                 let lines: Vec<String> = job[key].as_array().into_iter().flatten().map(line).collect();
                 lines.join("\n")
             };
-            let error = &job["error"];
-            let error = if error.is_null() { String::new() } else { format!(" ({}: {})", text(&error["code"]), text(&error["message"])) };
             json!({
-                "kind": wanted.title, "state": format!("{}{error}", text(&job["state"])),
-                "artifact": lines("artifacts", artifact_line), "usage": lines("usage", usage_line), "usd": job["cost_usd"],
+                "kind": wanted.title, "state": job["state"], "artifact": all("artifacts", made),
+                "usage": all("usage", used),
             })
         })
         .collect();
     list(
-        output,
+        Output::Table,
         "jobs",
         &rows,
         &[
@@ -112,7 +110,39 @@ pub fn table(output: Output, jobs: &[(DemoJob, Value)]) {
             ("state", |row| text(&row["state"])),
             ("artifact and spec", |row| text(&row["artifact"])),
             ("usage", |row| text(&row["usage"])),
-            ("usd", |row| text(&row["usd"])),
         ],
     );
+}
+
+/// An artifact's path, and what it is on the line below.
+fn made(artifact: &Value) -> String {
+    let path = artifact["path"].as_str().or(artifact["name"].as_str()).unwrap_or_default();
+    format!("{path}\n  {}", spec_line(&artifact["spec"], &artifact["bytes"]))
+}
+
+/// A quantity, and its price where it has one.
+fn used(usage: &Value) -> String {
+    let price = usage["usd"].as_str().filter(|_| usage["unit"] != "usd");
+    let price = price.map(|usd| format!(" = ${}", money(usd))).unwrap_or_default();
+    format!("{} {}{price}", text(&usage["quantity"]), text(&usage["unit"]))
+}
+
+/// An amount with two decimals at least.
+fn money(usd: &str) -> String {
+    let decimals = usd.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    match decimals {
+        0 => format!("{usd}.00"),
+        1 => format!("{usd}0"),
+        _ => usd.to_owned(),
+    }
+}
+
+/// Why a job did not succeed.
+pub fn failure((wanted, job): &(DemoJob, Value)) -> String {
+    let error = &job["error"];
+    let why = match error.is_null() {
+        true => String::new(),
+        false => format!(" ({}: {})", text(&error["code"]), text(&error["message"])),
+    };
+    format!("  {}: {}{why}", wanted.title, text(&job["state"]))
 }

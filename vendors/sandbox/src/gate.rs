@@ -69,7 +69,7 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: 
         return (StatusCode::PAYLOAD_TOO_LARGE, "the sandbox takes bodies of at most 128 MiB").into_response();
     };
     let route = gate.route(&target, &parts.method, &body);
-    let leak = target.host != "api" && carries_key(&parts.headers);
+    let leak = gate.must_see_no_key(&target) && carries_key(&parts.headers);
     let query = parts.uri.query().unwrap_or_default().to_owned();
     let seq = gate.desk.books().open(books::Request {
         seq: 0,
@@ -101,6 +101,16 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: 
 }
 
 impl Gate {
+    /// Every host but the API's own; where files are on that host too, the vendor decides.
+    fn must_see_no_key(&self, target: &Target) -> bool {
+        let stand_in = || self.stand_ins.get(target.vendor.as_str());
+        match target.host {
+            "api" => false,
+            "files" if self.desk.files_on_own_host() => !stand_in().is_some_and(|one| one.keeps_files_behind_its_key()),
+            _ => true,
+        }
+    }
+
     fn route(&self, target: &Target, method: &axum::http::Method, body: &[u8]) -> String {
         let declared = self.desk.books().scripted_route(&target.vendor, method.as_str(), &target.path);
         if let Some(route) = declared {
@@ -151,7 +161,7 @@ impl Visit {
         let kind = fault.as_ref().map(|fault| fault.fault);
         let spoil = kind.or_else(|| response.extensions().get::<Spoil>().map(|spoil| spoil.0));
         if let Some(paid) = response.extensions().get::<PaidStart>() {
-            self.book(paid.vendor_job_id.clone(), spoil.is_none_or(|kind| kind == FaultKind::Slow));
+            self.book(paid.clone(), spoil.is_none_or(|kind| kind == FaultKind::Slow));
         }
         if let Some(fault) = &fault {
             hold(fault.hold_s.unwrap_or(if fault.fault == FaultKind::Slow { 3.0 } else { 0.0 })).await;
@@ -185,7 +195,8 @@ impl Visit {
         let kind = fault.as_ref().map(|fault| fault.fault).or(scripted.fault);
         let taken = scripted.fault.is_none_or(FaultKind::processed_by_default) && scripted.status < 300;
         if self.route == "start" && self.target.host == "api" && taken {
-            self.book(scripted.vendor_job_id.clone(), kind.is_none_or(|kind| kind == FaultKind::Slow));
+            let paid = PaidStart { vendor_job_id: scripted.vendor_job_id.clone(), marker: None };
+            self.book(paid, kind.is_none_or(|kind| kind == FaultKind::Slow));
         }
         hold(fault.as_ref().and_then(|fault| fault.hold_s).unwrap_or(scripted.hold_s)).await;
         if let Some(kind) = scripted.fault
@@ -200,17 +211,17 @@ impl Visit {
         self.finish(response, kind, fault.as_ref(), true).await
     }
 
-    fn book(&self, vendor_job_id: Option<String>, answered: bool) {
-        let marker = match self.gate.stand_ins.get(self.target.vendor.as_str()) {
+    fn book(&self, paid: PaidStart, answered: bool) {
+        let marker = paid.marker.unwrap_or_else(|| match self.gate.stand_ins.get(self.target.vendor.as_str()) {
             Some(stand_in) => stand_in.marker(&self.body),
             None => marker_of(&self.body),
-        };
+        });
         self.gate.desk.books().book(Start {
             at_ms: self.gate.desk.now_ms(),
             vendor: self.target.vendor.clone(),
             marker,
             request_sha256: sha256(&self.body),
-            vendor_job_id,
+            vendor_job_id: paid.vendor_job_id,
             request: self.seq,
             answered,
         });

@@ -109,6 +109,12 @@ impl Desk {
         format!("{}/_files/{vendor}", host.trim_end_matches('/'))
     }
 
+    /// Whether files are on the very host that the API is on.
+    #[must_use]
+    pub(crate) fn files_on_own_host(&self) -> bool {
+        self.0.options.files_url.as_ref().is_none_or(|files| *files == self.0.options.public_url)
+    }
+
     /// A stranger's host, for scripts.
     #[must_use]
     pub(crate) fn other_base(&self, vendor: &str) -> String {
@@ -175,6 +181,11 @@ pub(crate) trait StandIn: Send + Sync + 'static {
         marker_of(body)
     }
 
+    /// Whether files on the vendor's own host may ask for its key, so that a key there is no leak.
+    fn keeps_files_behind_its_key(&self) -> bool {
+        false
+    }
+
     /// The vendor's routes.
     fn router(self: Arc<Self>) -> Router;
 
@@ -210,12 +221,21 @@ pub(crate) fn marker_of(body: &[u8]) -> String {
 #[derive(Debug, Clone)]
 pub(crate) struct PaidStart {
     pub(crate) vendor_job_id: Option<String>,
+    /// What tells this job from others, where the request alone does not say it.
+    pub(crate) marker: Option<String>,
 }
 
 /// Marks the answer to a start that the vendor took and will bill.
 #[must_use]
 pub(crate) fn paid(mut response: Response, vendor_job_id: Option<&str>) -> Response {
-    response.extensions_mut().insert(PaidStart { vendor_job_id: vendor_job_id.map(str::to_owned) });
+    response.extensions_mut().insert(PaidStart { vendor_job_id: vendor_job_id.map(str::to_owned), marker: None });
+    response
+}
+
+/// The same for a vendor whose start is told apart by what it knows from earlier requests.
+#[must_use]
+pub(crate) fn paid_as(mut response: Response, vendor_job_id: &str, marker: String) -> Response {
+    response.extensions_mut().insert(PaidStart { vendor_job_id: Some(vendor_job_id.to_owned()), marker: Some(marker) });
     response
 }
 

@@ -120,14 +120,14 @@ impl Step<'_> {
     }
 
     /// Whether the turn was ended by our interrupt rather than by itself: both say `end_turn`, but an
-    /// interrupt that came after the end changed nothing.
+    /// interrupt that came after the end changed nothing. One whose answer was lost is sent again, and then the
+    /// second comes after the end that the first one made.
     async fn was_interrupted(&self, idle: &Event) -> Result<bool, Failure> {
-        let interrupt = self.api.newest(self.id, "user.interrupt").await?;
-        let processed = interrupt.as_ref().and_then(|event| instant(event.processed_at.as_deref()));
-        Ok(match (processed, instant(idle.processed_at.as_deref())) {
-            (Some(interrupted), Some(ended)) => interrupted <= ended,
-            _ => false,
-        })
+        let wanted = Wanted { types: &["user.interrupt"], newest_first: true, only: Some(NEWEST), ..Wanted::default() };
+        let interrupts = self.api.events(self.id, wanted).await?;
+        let ended = instant(idle.processed_at.as_deref());
+        let mut taken = interrupts.iter().filter_map(|interrupt| instant(interrupt.processed_at.as_deref()));
+        Ok(ended.is_some_and(|ended| taken.any(|interrupted| interrupted <= ended)))
     }
 
     /// The end of the work. Files appear in the list a moment later, so a fresh end is looked at once more.

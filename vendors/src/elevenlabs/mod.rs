@@ -9,7 +9,7 @@ mod rules;
 mod tests;
 mod wire;
 
-use crate::failures::{by_status, message, passing, quota, vendor_words, wait};
+use crate::failures::{by_status, message, passing, quota, start_unknown, vendor_words, wait};
 use crate::inputs::{placeholder, unsent};
 use crate::sending::{path_segment, start_silence};
 use crate::{Call, Context, JobVendor, JobView, Prepared, Reply, media};
@@ -113,6 +113,10 @@ impl JobVendor for ElevenLabs {
             return Err(self.classify(&reply, true));
         }
         let header = |name: &str| reply.header(name).map(str::trim).filter(|value| !value.is_empty());
+        if header("content-type").is_some_and(is_page) {
+            let message = format!("{TITLE} answered HTTP {} with a page in place of speech", reply.status);
+            return Err(start_unknown(message));
+        }
         let named = |setting: &str, usual: &str| header(cx.connector.setting_str(setting).unwrap_or(usual));
         let request_id = named("request_id_header", "request-id").map(str::to_owned);
         let item = header("history-item-id");
@@ -309,6 +313,12 @@ fn coded(code: &str, paid: bool, reply: &Reply) -> Option<(FailureKind, Retry)> 
         _ if refused("not_found") && !paid => (FailureKind::NotFound, Retry::Never),
         _ => return None,
     })
+}
+
+/// A gateway's page or a note in JSON where sound is due: it may have been spoken and billed all the same.
+fn is_page(content_type: &str) -> bool {
+    let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    kind.starts_with("text/") || kind == "application/json"
 }
 
 fn mime(output_format: &str, declared: Option<&str>) -> Option<String> {

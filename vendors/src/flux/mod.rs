@@ -135,6 +135,10 @@ impl JobVendor for Flux {
         let word = report.vendor_status.clone().unwrap_or_default();
         match word.as_str() {
             "Pending" => {}
+            // Moderation reasons in place of a picture are the refusal, whatever the word beside them.
+            "Ready" if task.sample().is_none() && task.moderated() => {
+                return Ok(PollAnswer::Failed { failure: ended("Content Moderated", &task), outputs: None, report });
+            }
             "Ready" => return Ok(PollAnswer::Done { outputs: drafts(&task), report }),
             "Request Moderated" | "Content Moderated" | "Error" | "Failed" => {
                 return Ok(PollAnswer::Failed { failure: ended(&word, &task), outputs: None, report });

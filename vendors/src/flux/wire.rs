@@ -43,6 +43,12 @@ pub(super) struct Task {
 }
 
 impl Task {
+    /// Whether the details give reasons of moderation.
+    pub(super) fn moderated(&self) -> bool {
+        let details = self.details.as_ref().and_then(Value::as_object);
+        details.is_some_and(|details| details.keys().any(|name| name.to_ascii_lowercase().contains("moderation")))
+    }
+
     /// The status word under either name.
     pub(super) fn word(&self) -> Option<&str> {
         self.status.as_deref().or(self.state.as_deref()).filter(|word| !word.is_empty())

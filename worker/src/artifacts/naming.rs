@@ -42,7 +42,15 @@ impl Namer {
     pub fn next(&mut self, role: &str, vendor_name: Option<&str>, mime: &str) -> Placed {
         self.count += 1;
         let own = vendor_name.and_then(safe_name).or_else(|| safe_name(role)).unwrap_or_else(|| "artifact".to_owned());
-        let (stem, extension) = self.first.clone().unwrap_or_else(|| split(&own));
+        let (own_stem, own_extension) = split(&own);
+        let (stem, extension) = match &self.first {
+            // The path that was asked for names the first. A further one of another kind keeps its own extension.
+            Some((stem, extension)) if self.count == 1 || same_kind(extension.as_deref(), mime) => {
+                (stem.clone(), extension.clone())
+            }
+            Some((stem, _)) => (stem.clone(), own_extension),
+            None => (own_stem, own_extension),
+        };
         let extension = extension.or_else(|| extension_of(mime).map(str::to_owned));
         let mut number = if self.first.is_some() { self.count } else { 1 };
         loop {
@@ -58,6 +66,17 @@ impl Namer {
             }
             number += 1;
         }
+    }
+}
+
+/// Whether a file of this type may carry that extension. A patch, a report and a table are all plain text to a sniffer, so
+/// text only fits where it is called that.
+fn same_kind(extension: Option<&str>, mime: &str) -> bool {
+    match (extension, extension_of(mime)) {
+        (Some(extension), Some(usual)) => {
+            extension.eq_ignore_ascii_case(usual) || (extension == "jpeg" && usual == "jpg")
+        }
+        (None, _) | (_, None) => true,
     }
 }
 
@@ -164,8 +183,15 @@ mod tests {
             [("image", None, "image/png"), ("image", Some("x.png"), "image/png"), ("thumbnail", None, "image/jpeg")];
         assert_eq!(
             paths(Some("assets/hero.png"), &three),
-            ["assets/hero.png", "assets/hero-2.png", "assets/hero-3.png"]
+            ["assets/hero.png", "assets/hero-2.png", "assets/hero-3.jpg"]
         );
+        let agents = [
+            ("patch", Some("fix.patch"), "text/plain"),
+            ("report", Some("report.md"), "text/plain"),
+            ("text", None, "text/plain"),
+        ];
+        let patches = paths(Some("agent/changes.patch"), &agents);
+        assert_eq!(patches, ["agent/changes.patch", "agent/changes-2.md", "agent/changes-3.txt"]);
         assert_eq!(paths(Some("hero"), &three), ["hero.png", "hero-2.png", "hero-3.jpg"]);
         assert_eq!(paths(Some("a.b/v1.2"), &three[..1]), ["a.b/v1.2.png"], "a version is no extension");
         // The wrong extension was asked for: it is kept, and the check tells.

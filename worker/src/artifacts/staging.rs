@@ -28,7 +28,7 @@ pub enum StagingError {
         max: u64,
     },
     /// The folder does not take it.
-    #[error("the staging folder {} cannot be used: {source}; make room or mend permissions, work is retried", folder.display())]
+    #[error("the staging folder {} cannot be used: {source}; make room, mend permissions or correct [worker] staging, work is retried", folder.display())]
     Io {
         /// The folder.
         folder: PathBuf,

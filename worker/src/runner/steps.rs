@@ -9,6 +9,10 @@ use longhaul_registry::{
 use longhaul_store::{Job, JobState, Outcome};
 use longhaul_vendors::{Context, JobView};
 use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// Starts that carry an input's bytes in their body hold several times its size in memory: so many at a time.
+static EMBEDDING: Semaphore = Semaphore::const_new(6);
 
 /// A failure as the outcome of a job's step.
 pub(crate) fn failed(step: Step, job: &Job, failure: Failure) -> Outcome {
@@ -57,6 +61,9 @@ impl Runner {
         if hand.job.start_sent.is_some() {
             return self.meet_own_start(hand).await;
         }
+        // Held to the end of the call; had before the lease is looked at and the start is written down.
+        let embeds = hand.body.request.inputs.iter().any(|input| input.artifact.is_some());
+        let _room = if embeds { EMBEDDING.acquire().await.ok() } else { None };
         let session = match self.open(hand, Step::Start) {
             Ok(session) => session,
             Err(failure) => return self.commit(hand, Outcome::Start(Err(failure)), Vec::new()).await,
@@ -161,7 +168,8 @@ impl Runner {
             Ok(session) => session,
             Err(failure) => return self.commit(hand, Outcome::Cancel(Err(failure)), Vec::new()).await,
         };
-        if hand.connector.vendor.cancel_erases {
+        let unread = hand.job.cancel.as_ref().is_some_and(|cancel| cancel.unread);
+        if hand.connector.vendor.cancel_erases && !unread {
             // The cancel takes the record with it: read and book first, and never cancel what has ended.
             let answer = self.ask(hand, &session).await;
             let runs = matches!(answer, Ok(PollAnswer::Running(_) | PollAnswer::NeedsInput { .. }));

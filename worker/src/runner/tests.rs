@@ -168,10 +168,14 @@ impl Bench {
     }
 
     async fn submit(&self, jobs: usize) -> Vec<String> {
+        self.submit_as("job", jobs).await
+    }
+
+    async fn submit_as(&self, prefix: &str, jobs: usize) -> Vec<String> {
         let request = json!({"connector": "acme", "task": "image", "instructions": "a kite"});
         let request: JobRequest = serde_json::from_value(request).unwrap();
         let submissions = (0..jobs).map(|nth| {
-            let id = format!("job_{nth:05}");
+            let id = format!("{prefix}_{nth:05}");
             let job = Job::queued(id, "default".to_owned(), "flux".to_owned(), &request);
             let body = JobBody { request: request.clone(), prepared: json!({}), model: None, start_silence: None };
             let (idempotency, output_path) = (None, None);
@@ -213,7 +217,7 @@ async fn every_job_is_bought_once_polled_and_collected() {
     bench.until(&jobs, JobState::Succeeded).await;
     bench.stop.cancel();
     working.await.unwrap();
-    let bought = bench.vendor.bought.lock().unwrap();
+    let bought = bench.vendor.bought.lock().unwrap().clone();
     assert_eq!((bought.len(), bought.values().copied().max()), (300, Some(1)));
     assert!(bench.vendor.polls.lock().unwrap().values().all(|polls| *polls == 3));
     let events = bench.store.events(&jobs[7], 0, 100).await.unwrap();
@@ -254,4 +258,31 @@ async fn a_cancel_while_a_worker_runs_is_seen_by_its_next_commit() {
     bench.until(&jobs, JobState::Cancelled).await;
     bench.stop.cancel();
     working.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wake_up_from_before_the_look_is_no_reason_to_sleep_through_the_next() {
+    use crate::backend::{Claiming, Pulse, StoreBackend};
+    use apalis_core::backend::Backend;
+    let bench = Bench::new(Acme::default());
+    // Taken by another worker: its wake-up stays behind, and nothing is due.
+    bench.submit(1).await;
+    bench.store.claim("another", 1, Duration::from_secs(3600)).await.unwrap();
+    let mut backend = StoreBackend::new(Claiming {
+        store: bench.store.clone(),
+        worker: "this".to_owned(),
+        slots: Arc::new(tokio::sync::Semaphore::new(4)),
+        lease: Duration::from_secs(5),
+        clock: Arc::new(SystemClock::default()),
+        pulse: Arc::new(Pulse::default()),
+        longest_sleep: Duration::from_secs(3600),
+        stop: bench.stop.clone(),
+    });
+    let context = apalis_core::worker::context::WorkerContext::from("this");
+    let mut next = std::pin::pin!(std::future::poll_fn(|cx| backend.poll_next(cx, &context)));
+    let early = tokio::time::timeout(Duration::from_millis(300), next.as_mut()).await;
+    assert!(early.is_err(), "nothing is due yet");
+    let submitted = bench.submit_as("later", 1).await;
+    let slot = tokio::time::timeout(Duration::from_secs(30), next).await.expect("woken").unwrap().unwrap();
+    assert_eq!(slot.args.work.claimed.job.id, submitted[0]);
 }

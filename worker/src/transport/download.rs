@@ -74,6 +74,7 @@ impl WorkerTransport {
         } else {
             longhaul_vendors::Target::Absolute(url.to_owned())
         };
+        self.know_key().await;
         let first = self.address(&address).map_err(|failure| self.unaddressed(route, &Method::GET, failure))?;
         let staging = |error: std::io::Error| {
             self.failure(&Fault::new(first.host(), Sent::Maybe, Why::Staging(error.to_string())), false)
@@ -138,6 +139,7 @@ impl WorkerTransport {
         };
         let mut request = self.wanted(first, &wanted, deadline.saturating_duration_since(Instant::now()));
         let opened = if with_key {
+            self.add_common(&mut request).map_err(|failure| self.lost(route, &request, failure))?;
             self.add_key(&mut request).await.map_err(|failure| self.lost(route, &request, failure))?;
             self.open(route, &request).await
         } else {

@@ -135,15 +135,31 @@ impl WorkerTransport {
         let host = request.target.host();
         let build = |what| Fault::new(host.as_str(), fault::Sent::No, Why::Build(what)).failure(false);
         request.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
-        let common = self.parts.connector.vendor.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let own = call.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        for (name, value) in common.chain(own) {
-            let header = name.parse::<HeaderName>().ok().zip(HeaderValue::try_from(value).ok());
-            let (name, value) = header.ok_or_else(|| build(format!("{name:?} is no header that can be sent")))?;
-            request.headers.insert(name, value);
-        }
+        add_headers(&mut request.headers, &self.parts.connector.vendor.headers).map_err(build)?;
+        add_headers(&mut request.headers, call.headers.iter().map(|(name, value)| (name, value))).map_err(build)?;
         request.payload = Payload::of(&call.body).map_err(build)?;
-        if call.with_key { self.add_key(request).await } else { Ok(()) }
+        if call.with_key {
+            return self.add_key(request).await;
+        }
+        self.know_key().await;
+        Ok(())
+    }
+
+    /// A call without the key may be answered with it all the same, by a host that was once told: it is known before
+    /// anything is written down. A key that cannot be had cannot be echoed either.
+    async fn know_key(&self) {
+        let Some(reference) = self.parts.connector.credential.as_deref() else { return };
+        if let Ok(secret) = self.parts.credentials.resolve(reference).await {
+            self.parts.recorder.add_secret(secret.expose_secret());
+        }
+    }
+
+    /// The headers that the vendor wants on every call under its credential.
+    pub(super) fn add_common(&self, request: &mut Outgoing) -> Result<(), Failure> {
+        let added = add_headers(&mut request.headers, &self.parts.connector.vendor.headers);
+        added.map_err(|what| {
+            Fault::new(request.target.host().as_str(), fault::Sent::No, Why::Build(what)).failure(false)
+        })
     }
 
     /// Puts the connector's credential on a request, if it may go where the request goes.
@@ -293,6 +309,19 @@ impl Transport for WorkerTransport {
 }
 
 /// 304 answers a question we never ask, and is no redirect.
+/// Adds headers over those that stand already; what is no header is said.
+fn add_headers<'h>(
+    headers: &mut HeaderMap,
+    pairs: impl IntoIterator<Item = (&'h String, &'h String)>,
+) -> Result<(), String> {
+    for (name, value) in pairs {
+        let header = name.parse::<HeaderName>().ok().zip(HeaderValue::try_from(value).ok());
+        let (name, value) = header.ok_or_else(|| format!("{name:?} is no header that can be sent"))?;
+        headers.insert(name, value);
+    }
+    Ok(())
+}
+
 fn is_redirect(status: u16) -> bool {
     (300..400).contains(&status) && status != 304
 }

@@ -5,13 +5,13 @@ use crate::{
     CancelOutcome, CancelWish, Chore, Ending, Job, JobBody, JobError, JobState, NewEvent, OpenQuestion, Transition,
     UsageLine, When,
 };
-use longhaul_registry::{Connector, Failure, Note, Report, Step, Usage, UsageSource};
+use longhaul_registry::{Connector, Failure, FailureKind, Note, Report, Step, Usage, UsageSource};
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use std::time::Duration;
 
 /// The newest ids of vendor lines that are remembered, so that none is written twice.
-const SEEN_NOTES: usize = 400;
+const SEEN_NOTES: usize = 128;
 
 /// What the pure functions know besides the job.
 #[derive(Clone, Copy)]
@@ -72,8 +72,10 @@ impl<'a> Change<'a> {
         job.step = next_step(job);
         let mut in_ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX / 4);
         let watched = matches!(job.state, JobState::Running | JobState::NeedsInput);
+        let grace = super::watch::grace_ends(job, self.rules.connector, now);
         let watchdogs = [
             job.deadline_at.filter(|_| watched && job.ending.is_none()),
+            grace.filter(|_| watched),
             job.question.as_ref().filter(|_| watched && job.answer.is_none()).map(|question| question.deadline),
         ];
         for watchdog in watchdogs.into_iter().flatten() {
@@ -109,8 +111,12 @@ impl<'a> Change<'a> {
         let delay = match named {
             Some(named) => due::hinted(named, self.rules.dice),
             None => {
+                // A vendor that answers is asked again sooner than one that is away.
+                let answers = self.out.job.error.as_ref().map(|error| error.failure.kind);
+                let ceiling =
+                    if answers == Some(FailureKind::RateLimited) { due::REFUSED_CEILING } else { due::BACKOFF_CEILING };
                 let grown = self.out.job.poll_delay.unwrap_or(Duration::from_millis(1500)).mul_f64(2.0);
-                let grown = grown.clamp(due::FLOOR * 3, due::BACKOFF_CEILING);
+                let grown = grown.clamp(due::FLOOR * 3, ceiling);
                 self.out.job.poll_delay = Some(grown);
                 (grown / 2 + (grown / 2).mul_f64(self.rules.dice)).max(due::FLOOR)
             }
@@ -139,6 +145,12 @@ impl<'a> Change<'a> {
             self.event("error", data);
         }
         self.job().error = Some(JobError { failure: failure.clone(), step });
+    }
+
+    /// Takes in what was told before the vendor's last word: what it says of the cost is an estimate, whoever says it.
+    pub(crate) fn take_so_far(&mut self, mut report: Report) {
+        report.usage.iter_mut().for_each(|line| line.source = UsageSource::Estimated);
+        self.take(report);
     }
 
     /// Takes in what an answer told besides its main word.
@@ -235,8 +247,13 @@ impl<'a> Change<'a> {
     /// The wish to stop, whoever has it.
     pub(crate) fn wish_stop(&mut self, reason: Option<String>) {
         if self.out.job.cancel.is_none() {
-            self.job().cancel =
-                Some(CancelWish { requested_at: When::NOW, reason, outcome: CancelOutcome::Pending, sent: false });
+            self.job().cancel = Some(CancelWish {
+                requested_at: When::NOW,
+                reason,
+                outcome: CancelOutcome::Pending,
+                sent: false,
+                unread: false,
+            });
         }
     }
 

@@ -9,6 +9,9 @@ pub const FLOOR: Duration = Duration::from_secs(1);
 /// No backoff of ours is longer.
 pub const BACKOFF_CEILING: Duration = Duration::from_secs(60);
 
+/// No wait of our own after a refusal for too many requests is longer: it costs no error, and the vendor is there.
+pub const REFUSED_CEILING: Duration = Duration::from_secs(15);
+
 /// A hint longer than this is read as this; the job's own deadline ends it sooner anyway.
 const HINT_CEILING: Duration = Duration::from_secs(30 * 86_400);
 

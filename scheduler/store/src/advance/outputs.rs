@@ -67,8 +67,18 @@ fn fell_short(mut change: Change<'_>, artifacts: Vec<Artifact>, failure: Failure
             change.out
         }
         FailureKind::OutputExpired if change.out.job.fresh_links < FRESH_LINKS => fresh_link(change, failure),
+        FailureKind::OutputExpired if absent(&failure) && patient(&change) => {
+            change.blame(&failure);
+            change.due(LOOK_AGAIN);
+            change.out
+        }
         _ => in_hand(change, artifacts, Some(failure)),
     }
+}
+
+/// Not there, which a file that is still being published is too; a link that is refused or gone stays so.
+fn absent(failure: &Failure) -> bool {
+    failure.vendor_code.as_deref() == Some("404")
 }
 
 fn patient(change: &Change<'_>) -> bool {

@@ -8,6 +8,9 @@ use std::time::Duration;
 
 /// A `not_found` this soon after the vendor accepted means: not there yet.
 const YOUNG_MS: i64 = 60_000;
+/// How long a wish to stop waits for the record to be read first, where the cancel erases it.
+const READ_FIRST: Duration = Duration::from_secs(15);
+const READ_FIRST_MS: i64 = 15_000;
 /// Later `not_found`s in a row that make it lost at the vendor (replicas disagree for a while).
 const LOST_AFTER: u32 = 5;
 
@@ -44,7 +47,7 @@ fn running(mut change: Change<'_>, report: Report) -> Transition {
         change.job().question = None;
         change.enter(JobState::Running);
     }
-    change.take(report);
+    change.take_so_far(report);
     super::stop::check_cost(&mut change);
     if change.out.job.cancel.as_ref().is_some_and(|cancel| !cancel.sent) {
         change.go_on();
@@ -61,7 +64,7 @@ fn needs_input(mut change: Change<'_>, question: Question, report: Report) -> Tr
     let behind = change.out.job.seen_notes.contains(&answered);
     let unwanted = change.out.job.cancel.is_some() || change.out.job.ending.is_some();
     change.cleared();
-    change.take(report);
+    change.take_so_far(report);
     super::stop::check_cost(&mut change);
     if change.out.job.cancel.as_ref().is_some_and(|cancel| !cancel.sent) {
         change.go_on();
@@ -131,6 +134,14 @@ fn missed(mut change: Change<'_>, failure: Failure) -> Transition {
     if failure.kind == FailureKind::NotFound {
         return not_found(change, failure);
     }
+    if failure.kind != FailureKind::Internal && stops_unread(&change, &failure) {
+        change.blame(&failure);
+        if let Some(cancel) = &mut change.out.job.cancel {
+            cancel.unread = true;
+        }
+        change.go_on();
+        return change.out;
+    }
     if failure.holds_connector {
         change.blame(&failure);
         change.due_unpunished(None);
@@ -180,6 +191,15 @@ pub(super) fn waits(mut change: Change<'_>, failure: Failure) -> Transition {
     change.blame(&failure);
     change.due_unpunished(named);
     change.out
+}
+
+/// Whether the vendor is told to stop although it could not be read: a stop costs nothing to wait for only while the
+/// record may still be read first, and a vendor whose cancel erases nothing need not be read at all.
+fn stops_unread(change: &Change<'_>, failure: &Failure) -> bool {
+    let Some(cancel) = change.out.job.cancel.as_ref().filter(|cancel| !cancel.sent) else { return false };
+    let waited = change.age_ms(Some(cancel.requested_at)).unwrap_or(0);
+    let hopeless = failure.retry == Retry::Never || named_delay(failure).is_some_and(|delay| delay > READ_FIRST);
+    !change.rules.connector.vendor.cancel_erases || hopeless || waited >= READ_FIRST_MS
 }
 
 /// A passing fault: backed off, counted, capped.

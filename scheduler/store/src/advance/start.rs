@@ -56,6 +56,7 @@ pub(super) fn answered(mut change: Change<'_>, answer: Result<StartAnswer, Failu
         Ok(StartAnswer::Started { vendor_job_id, report }) => accepted(change, vendor_job_id, report),
         Ok(StartAnswer::Staged { vendor_job_id, report }) => staged(change, vendor_job_id, report),
         Ok(StartAnswer::Finished { vendor_job_id, outputs, report }) => {
+            unstoppable(&mut change);
             finished(&mut change, vendor_job_id, Some(&outputs), report);
             change.out
         }
@@ -98,7 +99,7 @@ fn accepted(mut change: Change<'_>, vendor_job_id: String, report: Report) -> Tr
     job.poll_delay = None;
     change.enter(JobState::Running);
     change.cleared();
-    change.take(report);
+    change.take_so_far(report);
     super::stop::check_cost(&mut change);
     if change.out.job.cancel.as_ref().is_some_and(|cancel| !cancel.sent) {
         change.go_on();
@@ -113,13 +114,23 @@ fn staged(mut change: Change<'_>, vendor_job_id: String, report: Report) -> Tran
     job.vendor_job_id = Some(vendor_job_id);
     job.start_sent = None;
     change.cleared();
-    change.take(report);
+    change.take_so_far(report);
     change.event("step", json!({"did": "staged"}));
     if change.out.job.cancel.is_some() {
         return never_started(change);
     }
     change.go_on();
     change.out
+}
+
+/// A wish to stop that came while a vendor worked that takes none: as with any vendor that cannot stop, what it made is
+/// kept, and the job ends as it was wished to.
+fn unstoppable(change: &mut Change<'_>) {
+    let pending = change.out.job.cancel.as_ref().is_some_and(|cancel| cancel.outcome == CancelOutcome::Pending);
+    if pending && !change.rules.connector.vendor.cancels {
+        change.bind(JobState::Cancelled, None);
+        change.set_cancel_outcome(CancelOutcome::Unsupported);
+    }
 }
 
 /// The vendor is done: what it made is fetched by the same worker before anything else.

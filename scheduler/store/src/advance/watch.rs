@@ -33,12 +33,8 @@ pub fn on_claim(job: &Job, rules: Rules<'_>) -> Option<Transition> {
     if job.ending.is_none() && passed(job.deadline_at) {
         return Some(out_of_time(change));
     }
-    if let Some(ending) = &job.ending {
-        let stoppable = rules.connector.vendor.cancels;
-        let grace = if stoppable { GRACE.0 } else { GRACE.1 };
-        let age = rules.now_ms.saturating_sub(ending.since.resolve(rules.now_ms));
-        let over = passed(job.deadline_at) && age >= i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
-        if over {
+    if job.ending.is_some() {
+        if passed(grace_ends(job, rules.connector, rules.now_ms)) {
             change
                 .warn("end_unconfirmed", "the vendor never said that it stopped; what it may still bill is not known");
             return Some(conclude(change, JobState::LimitExceeded));
@@ -50,6 +46,15 @@ pub fn on_claim(job: &Job, rules: Rules<'_>) -> Option<Transition> {
         return Some(unanswered(change));
     }
     None
+}
+
+/// When a job that is bound for its end is polled no longer: its grace is over, and its deadline has passed.
+pub(crate) fn grace_ends(job: &Job, connector: &Connector, now_ms: i64) -> Option<When> {
+    let (ending, deadline) = (job.ending.as_ref()?, job.deadline_at?);
+    let grace = if connector.vendor.cancels { GRACE.0 } else { GRACE.1 };
+    let grace_ms = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
+    let over_ms = ending.since.resolve(now_ms).saturating_add(grace_ms);
+    Some(When::In(over_ms.max(deadline.resolve(now_ms)).saturating_sub(now_ms)))
 }
 
 fn out_of_time(mut change: Change<'_>) -> Transition {
@@ -115,6 +120,8 @@ pub fn connector_effect(connector: &Connector, step: Step, failure: &Failure) ->
     };
     let credential = connector.credential.as_deref().unwrap_or("none");
     match (failure.kind, failure.retry) {
+        // Nothing was sent, so nobody refused anything: the message names the reference and the host.
+        (FailureKind::Auth, _) if failure.code == "credential_missing" => Some(parked(failure.message.clone())),
         (FailureKind::Auth, _) => {
             Some(parked(format!("{host} refused credential {credential} at {step}: {}", failure.message)))
         }

@@ -54,11 +54,14 @@ pub struct SqliteOptions {
     pub linger: Duration,
     /// The file grows to this many pages of 4 KiB at most; no bound by default.
     pub max_pages: Option<u32>,
+    /// Ends every lease found at opening, so that a restart goes on at once instead of after one lease: where the workers
+    /// live in the process that had the file, they are gone with it. Kills are counted as ever. Off by default.
+    pub end_leases: bool,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { readers: 4, group: 512, linger: Duration::from_millis(2), max_pages: None }
+        Self { readers: 4, group: 512, linger: Duration::from_millis(2), max_pages: None, end_leases: false }
     }
 }
 
@@ -105,6 +108,9 @@ impl SqliteStore {
     ) -> StoreResult<Self> {
         let conn = place.writer(&options, clock.wall_ms())?;
         let time = Arc::new(Time::new(clock, open::witness(&conn)?));
+        if options.end_leases && lock.is_some() {
+            open::end_leases(&conn)?;
+        }
         let mut board = Board::default();
         board.reload(&conn)?;
         let signals = Signals { changes: broadcast::channel(CHANGES).0, wake: Arc::new(Notify::new()) };

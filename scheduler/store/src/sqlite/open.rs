@@ -155,6 +155,15 @@ pub(super) fn quick_check(conn: &Connection) -> Result<(), Fault> {
     if word == "ok" { Ok(()) } else { Err(Fault::corrupt(word)) }
 }
 
+/// Makes every lease found in the file end now: whoever held it is gone.
+pub(super) fn end_leases(conn: &Connection) -> StoreResult<()> {
+    let ended = conn.execute(
+        "UPDATE queue SET lease_until = 0, k1 = 0 WHERE lane = ?1 AND owner IS NOT NULL",
+        [super::lane::Lane::Leased.code()],
+    );
+    ended.map(drop).map_err(|error| Fault::read(error).into())
+}
+
 /// The newest time that the file knows of.
 pub(super) fn witness(conn: &Connection) -> StoreResult<i64> {
     let mut newest = 0;

@@ -220,7 +220,7 @@ pub(super) fn artifact(conn: &Connection, id: &str) -> Done<Option<Artifact>> {
 pub(super) fn same_bytes(conn: &Connection, tenant: &str, sha256: &str, not_job: &str) -> Done<Vec<(String, String)>> {
     let mut read = conn.prepare_cached(
         "SELECT DISTINCT j.id, b.request_hash FROM artifacts a JOIN jobs j ON j.n = a.n JOIN bodies b ON b.n = j.n
-         WHERE a.tenant = ?1 AND a.sha256 = ?2 AND j.id <> ?3 ORDER BY j.n",
+         WHERE a.tenant = ?1 AND a.sha256 = ?2 AND j.id <> ?3 ORDER BY j.n LIMIT 100",
     )?;
     let rows = read.query_map((tenant, sha256, not_job), |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(rows.collect::<Result<_, _>>()?)

@@ -56,3 +56,23 @@ fn job(id: &str) -> Job {
 fn submission(id: &str) -> Submission {
     crate::conformance::submission(job(id))
 }
+
+#[tokio::test]
+async fn the_leases_of_a_process_that_is_gone_end_at_opening_where_asked() {
+    let (_folder, file) = folder();
+    let clock = ManualClock::at(1_796_000_000_000);
+    let store = SqliteStore::open(&file, SqliteOptions::default(), clock.clone()).unwrap();
+    store.submit(vec![submission("job_1")]).await.unwrap();
+    let hour = Duration::from_secs(3600);
+    assert_eq!(store.claim("gone", 1, hour).await.unwrap().jobs.len(), 1);
+    store.close().await;
+    drop(store);
+    let kept = SqliteStore::open(&file, SqliteOptions::default(), clock.clone()).unwrap();
+    assert_eq!(kept.claim("next", 1, hour).await.unwrap().jobs.len(), 0, "a lease outlives a restart");
+    kept.close().await;
+    drop(kept);
+    let options = SqliteOptions { end_leases: true, ..SqliteOptions::default() };
+    let ended = SqliteStore::open(&file, options, clock).unwrap();
+    let jobs = ended.claim("next", 1, hour).await.unwrap().jobs;
+    assert_eq!((jobs.len(), jobs[0].job.kills, jobs[0].lease.fence), (1, 1, 2), "taken over, fenced, the kill counted");
+}

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod a2a;
+mod claude_managed_agents;
 mod elevenlabs;
 mod flux;
 mod gate;

@@ -256,14 +256,21 @@ async fn an_interrupt_counts_only_where_it_came_before_the_end() {
     cancelled.cancel_sent = true;
     let interrupt = |at: Value| page(json!([{"type": "user.interrupt", "id": "sevt_I", "processed_at": at}]));
     for at in ["2026-11-30T09:58:10Z", "2026-11-30T09:58:11Z"] {
-        let script =
-            idles(json!({"type": "end_turn"})).expect(newest("user.interrupt"), answer(200, interrupt(json!(at))));
+        let script = idles(json!({"type": "end_turn"})).expect(interrupts(), answer(200, interrupt(json!(at))));
         let answer_ = polled(&cancelled, &nothing_made(script)).await.unwrap();
         assert!(matches!(answer_, PollAnswer::Stopped { outputs: Some(_), .. }), "{answer_:?}");
     }
+    // The answer to the first was lost; the second came after the end.
+    let twice = json!([
+        {"type": "user.interrupt", "id": "sevt_J", "processed_at": "2026-11-30T09:58:12Z"},
+        {"type": "user.interrupt", "id": "sevt_I", "processed_at": "2026-11-30T09:58:10Z"},
+    ]);
+    let script = idles(json!({"type": "end_turn"})).expect(interrupts(), answer(200, page(twice)));
+    let answer_ = polled(&cancelled, &nothing_made(script)).await.unwrap();
+    assert!(matches!(answer_, PollAnswer::Stopped { .. }), "{answer_:?}");
     let too_late = [interrupt(json!("2026-11-30T09:59:00Z")), interrupt(Value::Null), page(json!([]))];
     for events in too_late {
-        let script = idles(json!({"type": "end_turn"})).expect(newest("user.interrupt"), answer(200, events));
+        let script = idles(json!({"type": "end_turn"})).expect(interrupts(), answer(200, events));
         let answer_ = polled(&cancelled, &script).await.unwrap();
         assert!(matches!(answer_, PollAnswer::Done { .. }), "{answer_:?}");
     }

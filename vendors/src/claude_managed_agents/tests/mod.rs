@@ -75,6 +75,10 @@ fn newest(kind: &str) -> Call {
     list_events(&[kind], "desc", 1)
 }
 
+fn interrupts() -> Call {
+    list_events(&["user.interrupt"], "desc", 100)
+}
+
 fn last_messages() -> Call {
     list_events(&["agent.message"], "desc", 50)
 }

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
-/// The child's half: it moves jobs on for ever and prints what was acknowledged. Run by the test below, in a
-/// folder of its own.
-#[tokio::test]
-#[ignore = "the half of the test below that is killed"]
+/// Tells the test that it is the half to be killed.
+const CHILD: &str = "LONGHAUL_TEST_TO_BE_KILLED";
+
+/// The child's half: it moves jobs on for ever and prints what was acknowledged, in a folder of its own.
 async fn child() {
     let store = open(Path::new("longhaul.db")).unwrap();
     let mut round = 0_u64;
@@ -32,11 +32,16 @@ async fn child() {
 }
 
 #[tokio::test]
+#[allow(clippy::disallowed_methods, reason = "how the test knows which half it is")]
 async fn what_was_acknowledged_survives_a_kill() {
+    if std::env::var(CHILD).is_ok() {
+        return child().await;
+    }
     for lines in [1, 57, 211] {
         let (folder, file) = folder();
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "sqlite::tests::kill::child", "--ignored", "--nocapture"])
+            .args(["--exact", "sqlite::tests::kill::what_was_acknowledged_survives_a_kill", "--nocapture"])
+            .env(CHILD, "1")
             .current_dir(folder.path())
             .stdout(Stdio::piped())
             .spawn()

@@ -1,0 +1,110 @@
+//! Cancels and limits.
+
+use crate::support::until;
+use crate::world::{World, check_billed};
+use longhaul_registry::VendorFile;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Polls after which every vendor has begun to bill.
+const BEGUN: u64 = 7;
+
+/// A job that does not end soon, and that the vendor has begun to bill.
+pub async fn under_way(world: &World, words: &str, limits: Value) -> String {
+    let mut job = world.job(words);
+    job["limits"] = limits;
+    let id = world.server.submit(job).await;
+    world.called("start", 0).await;
+    if !world.file.synchronous {
+        until("some polls", async || (world.server.job(&id).await["polls"].as_u64() >= Some(BEGUN)).then_some(()))
+            .await;
+        assert_eq!(world.server.job(&id).await["state"], "running");
+    }
+    id
+}
+
+async fn cancel(world: &World, id: &str) -> (u16, Value) {
+    world.server.post(&format!("/v1/jobs/{id}/cancel"), json!({"reason": "not wanted any more"})).await
+}
+
+pub async fn cancel_midway(file: Arc<VendorFile>) {
+    let world = World::of(&file).await;
+    let id = under_way(&world, "sandbox:slow", json!({})).await;
+    let (status, told) = cancel(&world, &id).await;
+    assert_eq!(status, 202, "{told:#}");
+    let (status, told) = cancel(&world, &id).await;
+    assert!(status == 202 || told["error"]["code"] == "already_final", "a second wish is the first one: {told:#}");
+    let job = world.server.job_in(&id, &["cancelled"]).await;
+    if file.cancels {
+        assert_eq!(job["cancel"]["outcome"], "confirmed", "{job:#}");
+        assert_eq!(world.on_route("cancel").len(), 1, "{:#?}", world.on_route("cancel"));
+    } else {
+        // Unsupported: it runs to the vendor's end, and what is paid for is kept.
+        assert_eq!(job["cancel"]["outcome"], "unsupported", "{job:#}");
+        assert_eq!(world.on_route("cancel").len(), 0);
+        world.check_success(0, &job).await;
+    }
+    check_billed(&file, &job);
+    assert_eq!(world.starts(), 1);
+}
+
+pub async fn cancel_when_finished(file: Arc<VendorFile>) {
+    let world = World::of(&file).await;
+    let job = world.succeed(world.job("")).await;
+    let before = world.requests().len();
+    let (status, told) = cancel(&world, job["id"].as_str().unwrap()).await;
+    assert_eq!((status, &told["error"]["code"]), (409, &json!("already_final")), "{told:#}");
+    let after = world.server.job(job["id"].as_str().unwrap()).await;
+    assert_eq!(after, job, "nothing changed");
+    assert_eq!(world.requests().len(), before, "the vendor was not told");
+    // What was made can still be had.
+    world.check_success(0, &after).await;
+}
+
+/// Where the estimate is above the limit, nothing is bought; where there is none, the job is stopped by its bill.
+pub async fn limit_of_cost(file: Arc<VendorFile>) {
+    let world = World::of(&file).await;
+    let mut job = world.job("");
+    job["limits"] = json!({"max_cost_usd": "0.01"});
+    let (status, told) = world.server.post("/v1/jobs", job).await;
+    if status == 422 {
+        assert_eq!(told["error"]["code"], "limit_exceeded", "{told:#}");
+        assert_eq!(told["error"]["problems"][0]["path"], "limits.max_cost_usd", "{told:#}");
+        assert_eq!(world.requests().len(), 0);
+        met_exactly(&world, &told["error"]["problems"][0]["allowed"]["min"]).await;
+        return;
+    }
+    assert_eq!(status, 201, "{told:#}");
+    let job = world.server.job_in(told["id"].as_str().unwrap(), &["limit_exceeded"]).await;
+    assert_eq!(job["error"]["code"], "limit_exceeded", "{job:#}");
+    check_billed(&file, &job);
+    assert_eq!(world.starts(), 1);
+}
+
+/// A limit that is met exactly is met.
+async fn met_exactly(world: &World, least: &Value) {
+    assert!(least.is_string(), "the refusal says what would do");
+    let mut job = world.job("");
+    job["limits"] = json!({"max_cost_usd": least});
+    let job = world.succeed(job).await;
+    world.check_success(0, &job).await;
+}
+
+pub async fn limit_of_minutes(file: Arc<VendorFile>) {
+    let world = World::of(&file).await;
+    let id = under_way(&world, "sandbox:never_ends", json!({"max_minutes": 1})).await;
+    let started = world.vendors().books.starts(None)[0].at_ms;
+    // A vendor that cannot stop a job is listened to for a minute more.
+    let job = world.server.at_rest_within(&id, Duration::from_secs(if file.cancels { 100 } else { 160 })).await;
+    assert_eq!((&job["state"], &job["error"]["code"]), (&json!("limit_exceeded"), &json!("limit_exceeded")), "{job:#}");
+    let cancels = world.on_route("cancel");
+    assert_eq!(cancels.len(), usize::from(file.cancels), "{cancels:#?}");
+    if let Some(cancel) = cancels.first() {
+        let after = cancel.at_ms - started;
+        assert!((59_000..70_000).contains(&after), "a minute after the start, not {after} ms");
+    }
+    let quiet = world.requests().len();
+    until("nothing more is asked of the vendor", async || (world.requests().len() == quiet).then_some(())).await;
+    check_billed(&file, &job);
+}
