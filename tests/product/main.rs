@@ -18,5 +18,5 @@ mod codes;
 mod demo;
 mod docs;
 mod first;
-mod ops;
 mod kill;
+mod ops;
