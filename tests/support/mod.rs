@@ -32,6 +32,13 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// States that a job leaves only when told to.
 pub const RESTS: [&str; 5] = ["succeeded", "failed", "cancelled", "limit_exceeded", "parked"];
 
+/// The wall clock, in milliseconds since 1970.
+pub fn now_ms() -> i64 {
+    #[expect(clippy::disallowed_methods, reason = "the vendors' wall clock")]
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(0)
+}
+
 /// An HTTP client of the tests' own.
 pub fn http() -> reqwest::Client {
     static PROVIDER: Once = Once::new();
@@ -94,12 +101,7 @@ impl Vendors {
         let place = |listener: &TcpListener| listener.local_addr().expect("an address").to_string();
         let at = main.local_addr().expect("an address").to_string();
         let (cdn_at, other_at) = (place(&cdn), place(&other));
-        #[expect(clippy::disallowed_methods, reason = "the vendors' wall clock")]
-        let clock = || {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            i64::try_from(since.as_millis()).unwrap_or(0)
-        };
-        let mut options = Options::new(format!("http://{at}"), Arc::new(clock));
+        let mut options = Options::new(format!("http://{at}"), Arc::new(now_ms));
         options.files_url = Some(format!("http://{cdn_at}"));
         options.other_url = Some(format!("http://{other_at}"));
         options.pace = pace;
