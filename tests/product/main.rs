@@ -21,3 +21,4 @@ mod docs;
 mod first;
 mod kill;
 mod ops;
+mod streams;
