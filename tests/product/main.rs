@@ -22,4 +22,8 @@ mod docs;
 mod first;
 mod kill;
 mod ops;
+<<<<<<< HEAD
 mod readme;
+=======
+mod streams;
+>>>>>>> refs/heads/bad
