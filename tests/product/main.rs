@@ -22,8 +22,5 @@ mod docs;
 mod first;
 mod kill;
 mod ops;
-<<<<<<< HEAD
 mod readme;
-=======
 mod streams;
->>>>>>> refs/heads/bad
