@@ -68,6 +68,7 @@ impl Product {
         let registry = registry()?;
         let connectors = Arc::new(config.resolve(&registry)?);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let storage = ArtifactStorage::open(&config.artifacts.url, env::lookup)?;
         let path = config.sqlite_path();
         let opening = {
             let clock = clock.clone();
@@ -76,7 +77,6 @@ impl Product {
             })
         };
         let store: Arc<dyn Store> = Arc::new(opening.await??);
-        let storage = ArtifactStorage::open(&config.artifacts.url, env::lookup)?;
         let vendors = longhaul_vendors::catalog();
         let limits = connectors
             .values()

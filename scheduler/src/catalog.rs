@@ -1,7 +1,7 @@
 //! What exists and what is installed, as a submission meets it.
 
 use crate::api::Api;
-use longhaul_registry::{Connector, JobRequest, Problem, Usage, check_job, nearest};
+use longhaul_registry::{Connector, JobRequest, Problem, Task, Usage, check_job, nearest};
 use longhaul_vendors::Prepared;
 use rust_decimal::Decimal;
 use serde_json::json;
@@ -22,6 +22,17 @@ pub(crate) fn unknown_connector(api: &Api, name: &str) -> Problem {
         format!("no connector {shown:?} is installed; `longhaul connectors list` shows those that are")
     };
     Problem::new("connector", "not_allowed", message).allowed(json!(installed))
+}
+
+/// Says what may stand where connector or task is missing.
+pub(crate) fn name_what_there_is(api: &Api, problems: &mut [Problem]) {
+    for problem in problems.iter_mut().filter(|problem| problem.code == "missing") {
+        problem.allowed = match problem.path.as_str() {
+            "connector" => Some(json!(api.connectors.keys().collect::<Vec<_>>())),
+            "task" => Some(json!(Task::ALL.map(Task::as_str))),
+            _ => continue,
+        };
+    }
 }
 
 /// Checks a request against the registry and the vendor's module, and maps it.

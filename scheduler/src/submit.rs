@@ -114,6 +114,7 @@ pub(crate) async fn admit_tree(
     problems: &mut Vec<Problem>,
 ) -> ApiResult<Admitted> {
     let read = request::read(tree, problems);
+    catalog::name_what_there_is(api, problems);
     let Some(mut request) = read else {
         return Err(refused(problems));
     };

@@ -46,11 +46,7 @@ impl Refused {
             let path = problem["path"].as_str().filter(|path| !path.is_empty()).unwrap_or("the request");
             let message = problem["message"].as_str().unwrap_or_default();
             text.push_str(&format!("\n  {path}: {message}"));
-            let allowed = problem["allowed"].as_array().into_iter().flatten().map(super::output::text);
-            let missing: Vec<String> = allowed.filter(|word| !message.contains(word.as_str())).collect();
-            if !missing.is_empty() {
-                text.push_str(&format!(" (allowed: {})", missing.join(", ")));
-            }
+            text.push_str(&allowed(&problem["allowed"], message));
         }
         if let Some(hint) = self.error["hint"].as_str().filter(|hint| !hint.is_empty()) {
             text.push_str(&format!("\n  next: {hint}"));
@@ -175,6 +171,18 @@ impl Client {
         let text = response.text().await?;
         text.lines().filter(|line| !line.trim().is_empty()).map(|line| Ok(serde_json::from_str(line)?)).collect()
     }
+}
+
+/// The allowed values in words, where the message does not name them all: a list, or bounds as `max: 10000`.
+fn allowed(allowed: &Value, message: &str) -> String {
+    let words: Vec<String> = match allowed {
+        Value::Array(values) => values.iter().map(super::output::text).collect(),
+        bounds => bounds.as_object().map(|_| super::watch::plain(bounds)).into_iter().collect(),
+    };
+    if words.iter().all(|word| message.contains(word.as_str())) {
+        return String::new();
+    }
+    format!(" (allowed: {})", words.join(", "))
 }
 
 /// A job's history as it is written, from an event on.

@@ -77,17 +77,7 @@ pub async fn run(
 
 async fn look(found: &mut Findings, config: &Config) {
     store(found, config).await;
-    match ArtifactStorage::open(&config.artifacts.url, env::lookup) {
-        Ok(storage) => found.add(
-            "artifacts",
-            storage
-                .check()
-                .await
-                .map(|()| format!("{} can be written", config.artifacts.url))
-                .map_err(|error| error.to_string()),
-        ),
-        Err(error) => found.add("artifacts", Err(error.to_string())),
-    }
+    found.add("artifacts", artifacts(&config.artifacts.url).await);
     let clock = Arc::new(SystemClock::default());
     match Guard::new(GuardConfig::default(), clock) {
         Ok(guard) if guard.trusted_roots() == 0 => {
@@ -108,6 +98,24 @@ async fn look(found: &mut Findings, config: &Config) {
         found.warn("configuration", &format!("{key} has no effect: {instead}"));
     }
     connectors(found, config).await;
+}
+
+/// Opening makes the folder, and doctor makes nothing: where there is none, it looks at where it will be.
+async fn artifacts(url: &str) -> Result<String, String> {
+    let path = url.strip_prefix("file:").map(|path| Path::new(path.strip_prefix("//").unwrap_or(path)));
+    if let Some(path) = path.filter(|path| !path.exists()) {
+        let above = path.ancestors().skip(1).find(|above| above.exists() || above.as_os_str().is_empty());
+        return match above.filter(|above| above.as_os_str().is_empty() || above.is_dir()) {
+            Some(_) => Ok(format!("{} will be made at the first start", path.display())),
+            None => Err(format!(
+                "{} cannot be made: a file stands in its way; name another in [artifacts] url",
+                path.display()
+            )),
+        };
+    }
+    let storage = ArtifactStorage::open(url, env::lookup).map_err(|error| error.to_string())?;
+    storage.check().await.map_err(|error| error.to_string())?;
+    Ok(format!("{url} can be written"))
 }
 
 async fn store(found: &mut Findings, config: &Config) {

@@ -129,6 +129,8 @@ pub struct Config {
     /// The file it came from; `None` where there was none.
     #[serde(skip)]
     pub file: Option<PathBuf>,
+    #[serde(skip)]
+    overridden: Overridden,
 }
 
 const CONNECTOR: Shape = Shape::Table(&[
@@ -244,12 +246,38 @@ pub fn parse(file: &str, text: &str, overrides: &[(String, String)]) -> Result<C
     if !problems.is_empty() {
         return Err(FileProblems(problems.into_iter().map(of_the_environment).collect()));
     }
-    let config: Config = match toml::from_str(&merged) {
+    let set = Overridden::of(overrides);
+    let mut config: Config = match toml::from_str(&merged) {
         Ok(config) => config,
-        Err(error) => return Err(FileProblems(vec![in_words(&document, file, &error)])),
+        Err(error) => return Err(FileProblems(set.claim(vec![in_words(&document, file, &error)]))),
     };
-    let problems = document.place(config.check());
+    let problems = set.claim(document.place(config.check()));
+    config.overridden = set;
     if problems.is_empty() { Ok(config) } else { Err(FileProblems(problems)) }
+}
+
+/// Keys that the environment set: a mistake in one is the variable's, not the file's.
+#[derive(Clone, Debug, Default)]
+struct Overridden(Vec<(String, String)>);
+
+impl Overridden {
+    fn of(overrides: &[(String, String)]) -> Self {
+        let path = |name: &str| name.trim_start_matches("LONGHAUL__").to_lowercase().replace("__", ".");
+        Self(overrides.iter().map(|(name, _)| (path(name), name.clone())).collect())
+    }
+
+    fn claim(&self, mut problems: Vec<FileProblem>) -> Vec<FileProblem> {
+        for problem in &mut problems {
+            let at = &problem.problem.path;
+            let within =
+                |path: &str| at.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+            if let Some((_, name)) = self.0.iter().find(|(path, _)| within(path)) {
+                problem.file = format!("environment variable {name}");
+                problem.line = 1;
+            }
+        }
+        problems
+    }
 }
 
 fn broken(file: &str, error: &dyn std::fmt::Display) -> FileProblems {
@@ -334,6 +362,14 @@ impl Config {
         if !(2..=600).contains(&self.worker.lease_s) {
             let message = "from 2 to 600 seconds: a lease is renewed three times in its length".to_owned();
             wrong("worker.lease_s", "out_of_range", message);
+        }
+        let url = &self.artifacts.url;
+        if !["file:", "s3://", "az://", "gs://"]
+            .iter()
+            .any(|scheme| url.len() > scheme.len() && url.starts_with(scheme))
+        {
+            let message = format!("{url:?} is no place for artifacts; use file:PATH, s3://…, az://… or gs://…");
+            wrong("artifacts.url", "not_allowed", message);
         }
         if self.artifacts.max_bytes == 0 {
             wrong("artifacts.max_bytes", "out_of_range", "at least 1".to_owned());
@@ -436,7 +472,7 @@ impl Config {
         let text = self.file.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
         let shown = self.file.as_ref().map_or_else(|| FILE.to_owned(), |path| path.display().to_string());
         let document = Document::parse(shown, &text).map_err(FileProblems)?;
-        Err(FileProblems(document.place(problems)))
+        Err(FileProblems(self.overridden.claim(document.place(problems))))
     }
 
     /// The folder for files under way.

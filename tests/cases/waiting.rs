@@ -37,15 +37,12 @@ async fn play(vendors: &Vendors, wire: impl IntoIterator<Item = Value>) {
     vendors.script(json!({"vendor": "runway", "wire": wire})).await;
 }
 
-/// Seconds between the polls of one job.
+/// Seconds after each refusal until one job is asked for again.
 fn gaps(vendors: &Vendors, name: &str) -> Vec<f64> {
-    let polls: Vec<i64> = vendors
-        .requests("runway", "poll")
-        .iter()
-        .filter(|poll| poll.path.ends_with(name))
-        .map(|poll| poll.at_ms)
-        .collect();
-    polls.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1000.0).collect()
+    let polls: Vec<_> =
+        vendors.requests("runway", "poll").into_iter().filter(|poll| poll.path.ends_with(name)).collect();
+    let refused = polls.windows(2).filter(|pair| pair[0].status == Some(429));
+    refused.map(|pair| (pair[1].at_ms - pair[0].at_ms) as f64 / 1000.0).collect()
 }
 
 async fn ends_well(server: &Server, id: &str) {
@@ -113,19 +110,8 @@ async fn unreadable() {
 async fn long_row() {
     let (vendors, server) = one("runway").await;
     let values = [
-        "3",
-        "1.5",
-        "{http_date:+4s}",
-        "{rfc850_date:+4s}",
-        "{asctime_date:+4s}",
-        "{http_date:-60s}",
-        "Wed, 99 Foo 2026 07:28:00 GMT",
-        "-5",
-        "",
-        "soon",
-        "NaN",
-        "0",
-        "4, 9",
+        "3", "1.5", "{http_date:+4s}", "{rfc850_date:+4s}", "{asctime_date:+4s}", "{http_date:-60s}",
+        "Wed, 99 Foo 2026 07:28:00 GMT", "-5", "", "soon", "NaN", "0", "4, 9",
     ];
     let headers: Vec<Value> = values.iter().map(|value| json!({"retry-after": value})).collect();
     play(&vendors, refused("thirteen", &headers)).await;
@@ -150,8 +136,7 @@ async fn years() {
     let job = server.job_in_within(Duration::from_secs(90), &id, &["limit_exceeded"]).await;
     error_is(&job, "limit_exceeded");
     assert_eq!(job["artifacts"], json!([]));
-    let at =
-        |field: &str| chrono::DateTime::parse_from_rfc3339(job[field].as_str().expect("a time")).expect("RFC 3339");
+    let at = |field: &str| chrono::DateTime::parse_from_rfc3339(job[field].as_str().expect("a time")).expect("RFC 3339");
     let lasted = (at("finished_at") - at("started_at")).num_milliseconds();
     assert!((60_000..75_000).contains(&lasted), "ended after {lasted} ms");
     assert_eq!(vendors.starts("runway"), 1);

@@ -12,6 +12,7 @@
 mod support;
 
 mod a2a_peer;
+mod backup;
 mod bad_input;
 mod cli;
 mod codes;
@@ -20,3 +21,4 @@ mod docs;
 mod first;
 mod kill;
 mod ops;
+mod readme;

@@ -178,6 +178,10 @@ async fn the_vendors_own_refusal_comes_with_everything_else_wrong() {
 #[tokio::test]
 async fn a_wrong_connector_or_task_names_what_there_is() {
     let world = World::open();
+    let reply = world.post("/v1/jobs", &json!({"task": "image"})).await;
+    assert_eq!(reply.json()["error"]["problems"][0]["allowed"], json!(["flux"]));
+    let reply = world.post("/v1/jobs", &json!({"connector": "flux"})).await;
+    assert!(reply.json()["error"]["problems"][0]["allowed"].as_array().unwrap().contains(&json!("image")));
     let reply = world.post("/v1/jobs", &json!({"connector": "fluxx", "task": "image"})).await;
     assert_eq!(reply.problems(), [("connector".to_owned(), "not_allowed".to_owned())]);
     assert!(reply.text().contains("`flux`"));

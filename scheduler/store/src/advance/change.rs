@@ -113,11 +113,8 @@ impl<'a> Change<'a> {
             None => {
                 // A vendor that answers is asked again sooner than one that is away.
                 let answers = self.out.job.error.as_ref().map(|error| error.failure.kind);
-                let ceiling = if answers == Some(FailureKind::RateLimited) {
-                    due::REFUSED_CEILING
-                } else {
-                    due::BACKOFF_CEILING
-                };
+                let ceiling =
+                    if answers == Some(FailureKind::RateLimited) { due::REFUSED_CEILING } else { due::BACKOFF_CEILING };
                 let grown = self.out.job.poll_delay.unwrap_or(Duration::from_millis(1500)).mul_f64(2.0);
                 let grown = grown.clamp(due::FLOOR * 3, ceiling);
                 self.out.job.poll_delay = Some(grown);
@@ -148,6 +145,12 @@ impl<'a> Change<'a> {
             self.event("error", data);
         }
         self.job().error = Some(JobError { failure: failure.clone(), step });
+    }
+
+    /// Takes in what was told before the vendor's last word: what it says of the cost is an estimate, whoever says it.
+    pub(crate) fn take_so_far(&mut self, mut report: Report) {
+        report.usage.iter_mut().for_each(|line| line.source = UsageSource::Estimated);
+        self.take(report);
     }
 
     /// Takes in what an answer told besides its main word.
@@ -244,8 +247,13 @@ impl<'a> Change<'a> {
     /// The wish to stop, whoever has it.
     pub(crate) fn wish_stop(&mut self, reason: Option<String>) {
         if self.out.job.cancel.is_none() {
-            self.job().cancel =
-                Some(CancelWish { requested_at: When::NOW, reason, outcome: CancelOutcome::Pending, sent: false, unread: false });
+            self.job().cancel = Some(CancelWish {
+                requested_at: When::NOW,
+                reason,
+                outcome: CancelOutcome::Pending,
+                sent: false,
+                unread: false,
+            });
         }
     }
 

@@ -66,7 +66,13 @@ pub async fn an_older_revision_is_answered_changed(world: World) {
     let id = world.going("flux", JobState::Running, Step::Poll, 0).await.id;
     let claimed = world.one().await;
     let mut cancelled = claimed.job.clone();
-    let wish = CancelWish { requested_at: When::NOW, reason: None, outcome: CancelOutcome::Pending, sent: false, unread: false };
+    let wish = CancelWish {
+        requested_at: When::NOW,
+        reason: None,
+        outcome: CancelOutcome::Pending,
+        sent: false,
+        unread: false,
+    };
     (cancelled.cancel, cancelled.step) = (Some(wish), Some(Step::Cancel));
     let Committed::Done(signalled, rev) = world.store.apply(&id, claimed.rev, Transition::to(cancelled)).await.unwrap()
     else {
