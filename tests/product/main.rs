@@ -12,6 +12,7 @@
 mod support;
 
 mod a2a_peer;
+mod api_fuzz;
 mod backup;
 mod bad_input;
 mod cli;
@@ -22,3 +23,4 @@ mod first;
 mod kill;
 mod ops;
 mod readme;
+mod streams;

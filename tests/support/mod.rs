@@ -167,6 +167,7 @@ pub struct Setup {
     text: String,
     env: Vec<(String, String)>,
     wrapper: Vec<String>,
+    address: &'static str,
 }
 
 impl Setup {
@@ -179,7 +180,7 @@ impl Setup {
             "[store]\nurl = \"sqlite:{at}/longhaul.db\"\n[artifacts]\nurl = \"file:{at}/artifacts\"\n[worker]\nlease_s = 3\n\
              drain_s = 2\n"
         );
-        Self { folder, text, env: Vec::new(), wrapper: Vec::new() }
+        Self { folder, text, env: Vec::new(), wrapper: Vec::new(), address: "127.0.0.1" }
     }
 
     /// The folder that everything is in.
@@ -235,6 +236,12 @@ impl Setup {
     /// Leases as long as by default: for work that keeps the processors busy.
     pub fn long_leases(self) -> Self {
         self.env("LONGHAUL__WORKER__LEASE_S", "15")
+    }
+
+    /// `serve` listens on every address, where it wants a token for every call.
+    pub fn beyond_loopback(mut self) -> Self {
+        self.address = "0.0.0.0";
+        self
     }
 
     /// A command that `serve` is started through: it gets the binary and its arguments behind its own.
@@ -309,7 +316,7 @@ impl Server {
         let log = setup.folder().join("serve.log");
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("a log");
         let child = setup
-            .under(&setup.wrapper, &["serve", "--listen", &format!("127.0.0.1:{port}")])
+            .under(&setup.wrapper, &["serve", "--listen", &format!("{}:{port}", setup.address)])
             .stdout(Stdio::null())
             .stderr(file)
             .spawn()

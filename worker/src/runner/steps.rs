@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 /// Starts that carry an input's bytes in their body hold several times its size in memory: so many at a time.
-static EMBEDDING: Semaphore = Semaphore::const_new(6);
+static EMBEDDING: Semaphore = Semaphore::const_new(4);
 
 /// A failure as the outcome of a job's step.
 pub(crate) fn failed(step: Step, job: &Job, failure: Failure) -> Outcome {
