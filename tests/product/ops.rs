@@ -183,7 +183,12 @@ async fn a_missing_key_parks_the_connector_and_its_jobs_go_on_once_it_is_there()
         .await;
         let reason = connector["reason"].as_str().unwrap();
         assert!(reason.contains(reference) && !reason.contains("refused"), "{connector:#}");
-        let job = server.job(id).await;
+        // The connector is parked a moment before the step that found out is committed.
+        let job = until("the job says why it waits", async || {
+            let job = server.job(id).await;
+            (!job["error"].is_null()).then_some(job)
+        })
+        .await;
         assert_eq!((&job["state"], &job["error"]["code"]), (&json!("queued"), &json!("credential_missing")), "{job:#}");
         assert!(job["error"]["message"].as_str().unwrap().contains(reference), "{job:#}");
     }
