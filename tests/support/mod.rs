@@ -3,7 +3,7 @@
 //! Nothing here sleeps for a fixed time to let something happen: it waits for a condition, looked at again and again,
 //! within a bound.
 
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
+#![allow(dead_code, unreachable_pub, clippy::expect_used, reason = "each test binary uses its part")]
 
 use longhaul_sandbox::{Books, Options, Request, Sandbox};
 use reqwest::Method;
