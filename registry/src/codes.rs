@@ -110,7 +110,7 @@ const CODES: &[Code] = codes! {
     "lease_ran_out", Some(Timeout), None, "A paid call was held back in time",
         "nothing: it goes again by itself; if it comes often, give the worker more CPU or a longer lease";
     "not_cancellable", None, Some(409), "Nobody knows what to cancel",
-        "resolve the job first: `longhaul jobs resolve JOB --vendor-job-id ID` or `--give-up`";
+        "resolve the job first: `longhaul jobs resolve JOB --vendor-job-id ID` or `--outcome give_up`";
     "output_empty", Some(OutputEmpty), None, "The vendor said success and nothing usable was there",
         "look again, free: `longhaul jobs replay JOB --from outputs`";
     "spec_mismatch", Some(SpecMismatch), None, "What came is not what was asked",
