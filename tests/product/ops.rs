@@ -183,8 +183,12 @@ async fn a_missing_key_parks_the_connector_and_its_jobs_go_on_once_it_is_there()
         .await;
         let reason = connector["reason"].as_str().unwrap();
         assert!(reason.contains(reference) && !reason.contains("refused"), "{connector:#}");
-        let job = server.job(id).await;
-        assert_eq!((&job["state"], &job["error"]["code"]), (&json!("queued"), &json!("credential_missing")), "{job:#}");
+        // The connector is told of first, the job a moment later.
+        let job = until("the job waits with the reason", async || {
+            let job = server.job(id).await;
+            (job["state"] == "queued" && job["error"]["code"] == "credential_missing").then_some(job)
+        })
+        .await;
         assert!(job["error"]["message"].as_str().unwrap().contains(reference), "{job:#}");
     }
     assert_eq!(vendors.starts("flux"), 0, "nothing was sent");
@@ -204,7 +208,7 @@ async fn a_missing_key_parks_the_connector_and_its_jobs_go_on_once_it_is_there()
     let url = speaking(&server);
     let (code, _, err) = setup.run(&["connectors", "check", "by_env", &url[0], &url[1]]).await;
     assert_eq!(code, 0, "{err}");
-    server.job_in(&by_env, &["succeeded"]).await;
+    assert_eq!(server.job_in(&by_env, &["succeeded"]).await["attempt"], 1, "what was never sent is no attempt");
     assert_eq!(vendors.starts("flux"), 2);
 }
 
