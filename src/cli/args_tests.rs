@@ -54,6 +54,11 @@ fn words(line: &str) -> Vec<String> {
                 word.get_or_insert_default();
             }
             (None, '#' | '|' | '>' | '<' | '&') if word.is_none() => break,
+            // `2>file`: the number is the redirection's.
+            (None, '>' | '<') if word.as_ref().is_some_and(|word| word.chars().all(|c| c.is_ascii_digit())) => {
+                word = None;
+                break;
+            }
             (None, c) if c.is_whitespace() => words.extend(word.take()),
             (None, c) => word.get_or_insert_default().push(c),
         }

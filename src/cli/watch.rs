@@ -69,6 +69,7 @@ async fn look(client: &Client, id: &str) -> anyhow::Result<Value> {
 fn words(event: &Value) -> String {
     let data = &event["data"];
     let what = match event["kind"].as_str() {
+        Some("state") if data["from"].is_null() => text(&data["to"]),
         Some("state") => format!("{} -> {}", text(&data["from"]), text(&data["to"])),
         _ => plain(data),
     };

@@ -19,7 +19,7 @@ use longhaul_store::clock::{Clock, SystemClock};
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -55,9 +55,12 @@ struct Vendor {
 pub async fn run(options: Options) -> Outcome<Value> {
     let vendor = serve_vendor(options.bytes).await?;
     let url = format!("http://{}/big.mp4", vendor.at);
-    let curl = curl(&url).await?;
-
     let home = Home::new(options.folder.as_deref())?;
+    let to_nothing = curl(&url, Path::new("/dev/null")).await?;
+    let file = home.path().join("curl.mp4");
+    let to_disk = synced(&vendor.clock, &url, &file).await?;
+    std::fs::remove_file(&file)?;
+
     let cadence = "cadence = { first_s = 0.2, factor = 1, ceiling_s = 0.2, jitter = 0 }";
     let home = home.connector("runway", &format!("http://{}", vendor.at), cadence);
     let server = home.serve().await?;
@@ -68,21 +71,31 @@ pub async fn run(options: Options) -> Outcome<Value> {
     Ok(json!({
         "bench": "download", "bytes": options.bytes, "seconds": round(took.as_secs_f64()),
         "seconds_are": "from the request of the output to the job's success: fetched, hashed, probed, fsynced, placed",
-        "mib_per_s": round(rate(took)), "curl_mib_per_s": round(rate(curl)),
-        "percent_of_curl": round(rate(took) * 100.0 / rate(curl)),
+        "mib_per_s": round(rate(took)), "curl_mib_per_s": round(rate(to_nothing)),
+        "percent_of_curl": round(rate(took) * 100.0 / rate(to_nothing)),
+        "curl_to_disk_mib_per_s": round(rate(to_disk)), "curl_to_disk_is": "curl to a file of the same folder, and fsync",
+        "percent_of_curl_to_disk": round(rate(took) * 100.0 / rate(to_disk)),
         "rss_before_mib": mib(before.rss), "rss_peak_mib": mib(after.peak), "rss_after_mib": mib(after.rss),
         "serve_cpu_s": round(after.cpu.saturating_sub(before.cpu).as_secs_f64()),
     }))
 }
 
 /// What curl needs for the whole.
-async fn curl(url: &str) -> Outcome<Duration> {
+async fn curl(url: &str, to: &Path) -> Outcome<Duration> {
     let mut curl = Command::new("curl");
-    curl.args(["--silent", "--fail", "--noproxy", "*", "--output", "/dev/null", "--write-out", "%{time_total}", url]);
+    curl.args(["--silent", "--fail", "--noproxy", "*", "--write-out", "%{time_total}", url, "--output"]).arg(to);
     let output = curl.kill_on_drop(true).output().await.context("curl does not start")?;
     anyhow::ensure!(output.status.success(), "curl ended with {}", output.status);
     let seconds: f64 = String::from_utf8_lossy(&output.stdout).trim().parse()?;
     Ok(Duration::from_secs_f64(seconds))
+}
+
+/// What curl needs for the whole and the disk to have it: what a durable download can reach at best.
+async fn synced(clock: &SystemClock, url: &str, to: &Path) -> Outcome<Duration> {
+    let begun = clock.monotonic();
+    curl(url, to).await?;
+    std::fs::File::open(to)?.sync_all()?;
+    Ok(clock.monotonic().saturating_sub(begun))
 }
 
 /// Has a job fetch the output; answers how long that took from the request of it to the job's success.

@@ -69,7 +69,7 @@ fn main() -> ExitCode {
 }
 
 fn run(what: What) -> Outcome<Value> {
-    let before = machine::load();
+    let (before, fsync_us) = (machine::load(), machine::fsync_us()?);
     let threads = match &what {
         What::PollPattern(options) => options.threads,
         What::StorePattern(options) => options.threads,
@@ -91,6 +91,6 @@ fn run(what: What) -> Outcome<Value> {
             What::Size(options) => size::run(options).await,
         }
     })?;
-    line["machine"] = machine::describe(before);
+    line["machine"] = machine::describe(before, fsync_us);
     Ok(line)
 }

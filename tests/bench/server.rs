@@ -75,6 +75,12 @@ impl Home {
         ))
     }
 
+    /// Its folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// Starts `longhaul serve` in it and waits until it is ready.
     ///
     /// # Errors

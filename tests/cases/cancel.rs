@@ -35,7 +35,7 @@ async fn cancel(server: &Server, id: &str) -> Value {
 async fn vendors_word() {
     let vendors = Vendors::start(Duration::from_millis(300)).await;
     let server = a2a(&vendors).serve().await;
-    let task = |state: &str, acus: f64| json!({"id": "{id}", "contextId": "c", "status": {"state": state}, "metadata": {"acus": acus}});
+    let task = |state: &str, acus: f64| json!({"id": "c1", "contextId": "c", "status": {"state": state}, "metadata": {"acus": acus}});
     vendors
         .script(json!({"vendor": "a2a", "routes": [
             {"step": "start", "method": "POST", "path": "/message:send"},

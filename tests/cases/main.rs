@@ -4,6 +4,14 @@
 //! Most of them wait: for a vendor's silence, a backoff, a wall clock. So they run side by side, more at a time than
 //! there are processors; those that work hard take turns.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    unreachable_pub,
+    missing_docs,
+    reason = "a test binary has no outside"
+)]
+
 #[path = "../support/mod.rs"]
 mod support;
 

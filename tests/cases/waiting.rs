@@ -37,15 +37,12 @@ async fn play(vendors: &Vendors, wire: impl IntoIterator<Item = Value>) {
     vendors.script(json!({"vendor": "runway", "wire": wire})).await;
 }
 
-/// Seconds between the polls of one job.
+/// Seconds after each refusal until one job is asked for again.
 fn gaps(vendors: &Vendors, name: &str) -> Vec<f64> {
-    let polls: Vec<i64> = vendors
-        .requests("runway", "poll")
-        .iter()
-        .filter(|poll| poll.path.ends_with(name))
-        .map(|poll| poll.at_ms)
-        .collect();
-    polls.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1000.0).collect()
+    let polls: Vec<_> =
+        vendors.requests("runway", "poll").into_iter().filter(|poll| poll.path.ends_with(name)).collect();
+    let refused = polls.windows(2).filter(|pair| pair[0].status == Some(429));
+    refused.map(|pair| (pair[1].at_ms - pair[0].at_ms) as f64 / 1000.0).collect()
 }
 
 async fn ends_well(server: &Server, id: &str) {

@@ -4,6 +4,14 @@
 //! it does not apply, it is listed as `<vendor>::<case>::not_applicable` with the reason, and reported as ignored. A
 //! run in which no case ran is no pass.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    unreachable_pub,
+    missing_docs,
+    reason = "a test binary has no outside"
+)]
+
 mod cases;
 mod lists;
 #[path = "../support/mod.rs"]

@@ -13,6 +13,7 @@ mod support;
 
 mod a2a_peer;
 mod api_fuzz;
+mod backup;
 mod bad_input;
 mod cli;
 mod codes;
@@ -21,4 +22,5 @@ mod docs;
 mod first;
 mod kill;
 mod ops;
+mod readme;
 mod streams;

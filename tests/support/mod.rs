@@ -3,7 +3,13 @@
 //! Nothing here sleeps for a fixed time to let something happen: it waits for a condition, looked at again and again,
 //! within a bound.
 
-#![allow(dead_code, unreachable_pub, clippy::expect_used, reason = "each test binary uses its part")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    dead_code,
+    unreachable_pub,
+    reason = "each test binary uses its part"
+)]
 
 use longhaul_sandbox::{Books, Options, Request, Sandbox};
 use reqwest::Method;
@@ -25,6 +31,13 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// States that a job leaves only when told to.
 pub const RESTS: [&str; 5] = ["succeeded", "failed", "cancelled", "limit_exceeded", "parked"];
+
+/// The wall clock, in milliseconds since 1970.
+pub fn now_ms() -> i64 {
+    #[expect(clippy::disallowed_methods, reason = "the vendors' wall clock")]
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(0)
+}
 
 /// An HTTP client of the tests' own.
 pub fn http() -> reqwest::Client {
@@ -88,12 +101,7 @@ impl Vendors {
         let place = |listener: &TcpListener| listener.local_addr().expect("an address").to_string();
         let at = main.local_addr().expect("an address").to_string();
         let (cdn_at, other_at) = (place(&cdn), place(&other));
-        #[expect(clippy::disallowed_methods, reason = "the vendors' wall clock")]
-        let clock = || {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            i64::try_from(since.as_millis()).unwrap_or(0)
-        };
-        let mut options = Options::new(format!("http://{at}"), Arc::new(clock));
+        let mut options = Options::new(format!("http://{at}"), Arc::new(now_ms));
         options.files_url = Some(format!("http://{cdn_at}"));
         options.other_url = Some(format!("http://{other_at}"));
         options.pace = pace;

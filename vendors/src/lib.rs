@@ -133,6 +133,11 @@ pub trait JobVendor: Send + Sync + 'static {
     async fn outputs(&self, cx: &Context<'_>, job: &JobView<'_>) -> Result<Outputs, Failure>;
 }
 
+/// The page for those who add a vendor: its example is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/ADDING-A-VENDOR.md")]
+pub struct AddingAVendor;
+
 /// Every vendor module, one line each.
 #[must_use]
 pub fn catalog() -> Vec<Arc<dyn JobVendor>> {

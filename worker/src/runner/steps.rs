@@ -9,6 +9,10 @@ use longhaul_registry::{
 use longhaul_store::{Job, JobState, Outcome};
 use longhaul_vendors::{Context, JobView};
 use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// Starts that carry an input's bytes in their body hold several times its size in memory: so many at a time.
+static EMBEDDING: Semaphore = Semaphore::const_new(4);
 
 /// A failure as the outcome of a job's step.
 pub(crate) fn failed(step: Step, job: &Job, failure: Failure) -> Outcome {
@@ -57,6 +61,9 @@ impl Runner {
         if hand.job.start_sent.is_some() {
             return self.meet_own_start(hand).await;
         }
+        // Held to the end of the call; had before the lease is looked at and the start is written down.
+        let embeds = hand.body.request.inputs.iter().any(|input| input.artifact.is_some());
+        let _room = if embeds { EMBEDDING.acquire().await.ok() } else { None };
         let session = match self.open(hand, Step::Start) {
             Ok(session) => session,
             Err(failure) => return self.commit(hand, Outcome::Start(Err(failure)), Vec::new()).await,

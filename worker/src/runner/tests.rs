@@ -217,7 +217,7 @@ async fn every_job_is_bought_once_polled_and_collected() {
     bench.until(&jobs, JobState::Succeeded).await;
     bench.stop.cancel();
     working.await.unwrap();
-    let bought = bench.vendor.bought.lock().unwrap();
+    let bought = bench.vendor.bought.lock().unwrap().clone();
     assert_eq!((bought.len(), bought.values().copied().max()), (300, Some(1)));
     assert!(bench.vendor.polls.lock().unwrap().values().all(|polls| *polls == 3));
     let events = bench.store.events(&jobs[7], 0, 100).await.unwrap();

@@ -74,6 +74,7 @@ impl WorkerTransport {
         } else {
             longhaul_vendors::Target::Absolute(url.to_owned())
         };
+        self.know_key().await;
         let first = self.address(&address).map_err(|failure| self.unaddressed(route, &Method::GET, failure))?;
         let staging = |error: std::io::Error| {
             self.failure(&Fault::new(first.host(), Sent::Maybe, Why::Staging(error.to_string())), false)

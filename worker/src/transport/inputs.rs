@@ -50,6 +50,7 @@ impl WorkerTransport {
     async fn fetch_input(&self, url: &str) -> Result<InputData, Failure> {
         let policy = Policy::public(&self.parts.connector.private_hosts)?;
         let limit = self.parts.guard.limits.input_bytes;
+        self.know_key().await;
         let first = policy.check(url).map_err(|refused| {
             self.saw(WireEvent::Refused(refused.reason));
             self.unaddressed("input", &Method::GET, refused.failure())

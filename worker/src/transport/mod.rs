@@ -138,7 +138,20 @@ impl WorkerTransport {
         add_headers(&mut request.headers, &self.parts.connector.vendor.headers).map_err(build)?;
         add_headers(&mut request.headers, call.headers.iter().map(|(name, value)| (name, value))).map_err(build)?;
         request.payload = Payload::of(&call.body).map_err(build)?;
-        if call.with_key { self.add_key(request).await } else { Ok(()) }
+        if call.with_key {
+            return self.add_key(request).await;
+        }
+        self.know_key().await;
+        Ok(())
+    }
+
+    /// A call without the key may be answered with it all the same, by a host that was once told: it is known before
+    /// anything is written down. A key that cannot be had cannot be echoed either.
+    async fn know_key(&self) {
+        let Some(reference) = self.parts.connector.credential.as_deref() else { return };
+        if let Ok(secret) = self.parts.credentials.resolve(reference).await {
+            self.parts.recorder.add_secret(secret.expose_secret());
+        }
     }
 
     /// The headers that the vendor wants on every call under its credential.

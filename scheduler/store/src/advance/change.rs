@@ -147,6 +147,12 @@ impl<'a> Change<'a> {
         self.job().error = Some(JobError { failure: failure.clone(), step });
     }
 
+    /// Takes in what was told before the vendor's last word: what it says of the cost is an estimate, whoever says it.
+    pub(crate) fn take_so_far(&mut self, mut report: Report) {
+        report.usage.iter_mut().for_each(|line| line.source = UsageSource::Estimated);
+        self.take(report);
+    }
+
     /// Takes in what an answer told besides its main word.
     pub(crate) fn take(&mut self, report: Report) {
         let Report {

@@ -3,7 +3,7 @@
 use super::start::{finished, named_delay};
 use super::{Change, due, max_errors, moot};
 use crate::{CancelOutcome, JobError, JobState, Transition};
-use longhaul_registry::{ArtifactDraft, Failure, FailureKind, PollAnswer, Question, Report, Retry, UsageSource};
+use longhaul_registry::{ArtifactDraft, Failure, FailureKind, PollAnswer, Question, Report, Retry};
 use std::time::Duration;
 
 /// A `not_found` this soon after the vendor accepted means: not there yet.
@@ -40,21 +40,14 @@ pub(super) fn answered(mut change: Change<'_>, answer: Result<PollAnswer, Failur
     }
 }
 
-/// What is said of the cost before the last word is an estimate, whoever says it.
-fn not_final(mut report: Report) -> Report {
-    report.usage.iter_mut().for_each(|line| line.source = UsageSource::Estimated);
-    report
-}
-
 fn running(mut change: Change<'_>, report: Report) -> Transition {
-    let report = not_final(report);
     let hint = report.hint;
     change.cleared();
     if change.out.job.answer.is_none() {
         change.job().question = None;
         change.enter(JobState::Running);
     }
-    change.take(report);
+    change.take_so_far(report);
     super::stop::check_cost(&mut change);
     if change.out.job.cancel.as_ref().is_some_and(|cancel| !cancel.sent) {
         change.go_on();
@@ -65,14 +58,13 @@ fn running(mut change: Change<'_>, report: Report) -> Transition {
 }
 
 fn needs_input(mut change: Change<'_>, question: Question, report: Report) -> Transition {
-    let report = not_final(report);
     let hint = report.hint;
     let answered = format!("answered:{}", question.id);
     let standing = change.out.job.question.as_ref().is_some_and(|open| open.question.id == question.id);
     let behind = change.out.job.seen_notes.contains(&answered);
     let unwanted = change.out.job.cancel.is_some() || change.out.job.ending.is_some();
     change.cleared();
-    change.take(report);
+    change.take_so_far(report);
     super::stop::check_cost(&mut change);
     if change.out.job.cancel.as_ref().is_some_and(|cancel| !cancel.sent) {
         change.go_on();

@@ -99,7 +99,7 @@ fn accepted(mut change: Change<'_>, vendor_job_id: String, report: Report) -> Tr
     job.poll_delay = None;
     change.enter(JobState::Running);
     change.cleared();
-    change.take(report);
+    change.take_so_far(report);
     super::stop::check_cost(&mut change);
     if change.out.job.cancel.as_ref().is_some_and(|cancel| !cancel.sent) {
         change.go_on();
@@ -114,7 +114,7 @@ fn staged(mut change: Change<'_>, vendor_job_id: String, report: Report) -> Tran
     job.vendor_job_id = Some(vendor_job_id);
     job.start_sent = None;
     change.cleared();
-    change.take(report);
+    change.take_so_far(report);
     change.event("step", json!({"did": "staged"}));
     if change.out.job.cancel.is_some() {
         return never_started(change);

@@ -36,7 +36,7 @@ fn delivered(mut change: Change<'_>, report: Report, taken: bool) -> Transition 
         job.seen_notes.push(format!("answered:{}", answer.answer.question_id));
     }
     change.cleared();
-    change.take(report);
+    change.take_so_far(report);
     let did = if taken { "answer_delivered" } else { "answer_moot" };
     change.event("step", json!({"did": did, "question_id": answer.map(|answer| answer.answer.question_id)}));
     change.enter(JobState::Running);
@@ -137,7 +137,7 @@ pub(super) fn cancel_answered(mut change: Change<'_>, answer: Result<CancelAnswe
 fn asked(mut change: Change<'_>, outcome: CancelOutcome, report: Report, now: bool) -> Transition {
     let hint = report.hint;
     change.cleared();
-    change.take(report);
+    change.take_so_far(report);
     if let Some(cancel) = &mut change.out.job.cancel {
         cancel.sent = true;
         cancel.outcome = outcome;

@@ -456,7 +456,9 @@ fn refusals_without_a_time_are_spaced_up_to_a_quarter_of_a_minute() {
 #[test]
 fn a_figure_before_the_last_word_is_an_estimate() {
     let mut bench = Bench::simple();
-    bench.started();
+    let report = report_of(vec![credits("0", UsageSource::Reported)]);
+    bench.sending().outcome(Outcome::Start(Ok(StartAnswer::Started { vendor_job_id: "v-1".to_owned(), report })));
+    assert_eq!(bench.last.usage[0].source, UsageSource::Estimated);
     let polled = |quantity| PollAnswer::Running(report_of(vec![credits(quantity, UsageSource::Reported)]));
     bench.outcome(Outcome::Poll(Ok(polled("0"))));
     assert_eq!(bench.last.usage[0].source, UsageSource::Estimated);

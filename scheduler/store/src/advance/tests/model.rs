@@ -96,7 +96,7 @@ impl World {
         assert!(job.state != JobState::Succeeded || job.error.is_none());
         assert!(!matches!(job.state, JobState::Failed | JobState::LimitExceeded) || job.error.is_some());
         assert!(!matches!(job.state, JobState::Running | JobState::NeedsInput) || job.vendor_job_id.is_some());
-        assert_eq!(job.question.is_some() || job.state != JobState::NeedsInput, true, "needs_input has a question");
+        assert!(job.question.is_some() || job.state != JobState::NeedsInput, "needs_input has a question");
         let paid: u32 = self.vendor.accepted.values().sum();
         assert!(paid <= job.attempts_allowed, "{paid} paid starts, {} allowed", job.attempts_allowed);
         let _ = before;
