@@ -56,10 +56,6 @@ fn in_hand(mut change: Change<'_>, artifacts: Vec<Artifact>, failure: Option<Fai
 
 /// Something came, or nothing: not what success means.
 fn fell_short(mut change: Change<'_>, artifacts: Vec<Artifact>, failure: Failure) -> Transition {
-    if change.out.job.ending.is_some() {
-        // The job did not succeed anyway: what there was is kept.
-        return in_hand(change, artifacts, None);
-    }
     match failure.kind {
         FailureKind::OutputEmpty if patient(&change) => {
             change.blame(&failure);
@@ -71,6 +67,13 @@ fn fell_short(mut change: Change<'_>, artifacts: Vec<Artifact>, failure: Failure
             change.blame(&failure);
             change.due(LOOK_AGAIN);
             change.out
+        }
+        _ if change.out.job.ending.is_some() => {
+            // The job did not succeed anyway: what there was is kept, and what was missing is said.
+            if failure.kind != FailureKind::OutputEmpty {
+                change.warn(&failure.code, failure.message);
+            }
+            in_hand(change, artifacts, None)
         }
         _ => in_hand(change, artifacts, Some(failure)),
     }
