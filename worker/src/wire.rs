@@ -1,8 +1,8 @@
 //! The real way to vendors: sessions over the guarded client, fenced by the lease.
 
 use crate::credentials::Credentials;
-use crate::leases::Fence;
 use crate::guard::{Guard, Observer, WireEvent};
+use crate::leases::Fence;
 use crate::metrics::Metrics;
 use crate::runner::{Session, Wire};
 use crate::transport::{ArtifactInputs, Downloaded, Recorder, StagingArea, TransportParts, WorkerTransport};

@@ -43,7 +43,6 @@ const MAX_SEED: u64 = 4_294_967_295;
 const OUT_OF_CREDIT: [&str; 5] =
     ["enough credits", "insufficient credits", "out of credits", "no credits", "credit balance"];
 
-
 /// A start that is refused with 429 and no time met the daily limit, whose window moves on through 24 hours:
 /// it is looked at once an hour, for a refusal costs nothing.
 const DAILY_LIMIT_LOOK: Duration = Duration::from_secs(3600);

@@ -3,7 +3,9 @@
 use super::{Flow, Hand, Runner};
 use crate::backoff;
 use longhaul_registry::{Failure, Step};
-use longhaul_store::{Chore, Committed, ConnectorState, Outcome, RawExchange, Rules, Transition, advance, connector_effect};
+use longhaul_store::{
+    Chore, Committed, ConnectorState, Outcome, RawExchange, Rules, Transition, advance, connector_effect,
+};
 use std::time::Duration;
 use tracing::{info, warn};
 

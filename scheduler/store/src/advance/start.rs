@@ -3,7 +3,8 @@
 use super::{Change, idempotency_key, max_errors, moot};
 use crate::{CancelOutcome, JobState, Transition, When};
 use longhaul_registry::{
-    ArtifactDraft, DraftSource, Failure, FailureKind, Finding, LostStart, OnUnknownStart, Report, Retry, SentStart, StartAnswer,
+    ArtifactDraft, DraftSource, Failure, FailureKind, Finding, LostStart, OnUnknownStart, Report, Retry, SentStart,
+    StartAnswer,
 };
 use serde_json::json;
 use std::time::Duration;

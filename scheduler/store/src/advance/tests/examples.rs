@@ -104,7 +104,11 @@ fn a_lost_start_is_looked_for_and_only_proven_absence_starts_again() {
     let mut bench = Bench::new(connector(vendor), json!({}));
     bench.sending().outcome(lost()).outcome(Outcome::Find(Ok(Finding::Absent)));
     assert_eq!((bench.job.state, bench.job.start_sent.clone()), (JobState::Starting, None));
-    assert_eq!((bench.job.errors, bench.due_in()), (1, Some(Duration::from_secs(1))), "it is a failed start all the same");
+    assert_eq!(
+        (bench.job.errors, bench.due_in()),
+        (1, Some(Duration::from_secs(1))),
+        "it is a failed start all the same"
+    );
     let key = idempotency_key("job_1", 1);
     bench.sending();
     assert_eq!(bench.job.start_sent.as_ref().unwrap().idempotency_key, key, "one attempt has one key");
