@@ -112,7 +112,7 @@ const CODES: &[Code] = codes! {
     "vendor_job_taken", None, Some(409), "That record is another job's",
         "look the id up again at the vendor; one record is one job's";
     "not_cancellable", None, Some(409), "Nobody knows what to cancel",
-        "resolve the job first: `longhaul jobs resolve JOB --vendor-job-id ID` or `--give-up`";
+        "resolve the job first: `longhaul jobs resolve JOB --vendor-job-id ID` or `--outcome give_up`";
     "output_empty", Some(OutputEmpty), None, "The vendor said success and nothing usable was there",
         "look again, free: `longhaul jobs replay JOB --from outputs`";
     "spec_mismatch", Some(SpecMismatch), None, "What came is not what was asked",

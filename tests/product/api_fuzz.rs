@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::process::Command;
 
 /// Cases an operation gets in the random phase.
-const EXAMPLES: &str = "20";
+const EXAMPLES: &str = "10";
 /// The whole run ends by then.
 const BOUND: Duration = Duration::from_secs(150);
 

@@ -203,6 +203,8 @@ async fn a_job_from_the_command_line_from_submit_to_rerun() {
     let replayed = json_of(&setup, &["jobs", "replay", id, "--from", "outputs", "--reason", "look again"]).await;
     assert_eq!(replayed["id"], json!(id));
     server.job_in(id, &["succeeded"]).await;
+    ends(&setup, 0, &["jobs", "replay", id, "--reason", "the cheapest that can help"]).await;
+    server.job_in(id, &["succeeded"]).await;
     let (_, err) = ends(&setup, 1, &["jobs", "replay", id, "--from", "start", "--reason", "again"]).await;
     assert!(err.contains("cost_not_accepted") && err.contains("--accept-cost") | err.contains("accept_cost"), "{err}");
     let (_, err) = ends(&setup, 1, &["jobs", "cancel", id]).await;
