@@ -134,8 +134,9 @@ async fn an_artifact_folder_that_cannot_be_written_is_named_and_work_waits_for_i
     std::fs::remove_file(&folder).unwrap();
 
     let server = setup.serve().await;
-    let tenant = folder.join("default");
-    std::fs::write(&tenant, "").unwrap();
+    let away = setup.folder().join("away");
+    std::fs::rename(&folder, &away).unwrap();
+    std::fs::write(&folder, "").unwrap();
     let id = server.submit(hello("flux", "")).await;
     let told = until("the job says why it waits", async || {
         let job = server.job(&id).await;
@@ -144,9 +145,10 @@ async fn an_artifact_folder_that_cannot_be_written_is_named_and_work_waits_for_i
         events.into_iter().find(|event| event.to_string().contains("storage_un"))
     })
     .await;
-    assert!(told.to_string().contains("a file stands where a folder is wanted"), "{told:#}");
+    assert!(told.to_string().contains("cannot be written"), "{told:#}");
     assert_eq!(server.job(&id).await["state"], "collecting");
-    std::fs::remove_file(&tenant).unwrap();
+    std::fs::remove_file(&folder).unwrap();
+    std::fs::rename(&away, &folder).unwrap();
     let job = server.job_in(&id, &["succeeded"]).await;
     assert_eq!((&job["attempt"], vendors.starts("flux")), (&json!(1), 1));
     assert!(folder.join("default").read_dir().unwrap().count() > 0);

@@ -41,6 +41,8 @@ async fn a_stream_goes_on_over_a_restart_and_misses_and_repeats_nothing() {
     let setup = Setup::new().connector(&vendors, "flux", "");
     let mut server = setup.serve().await;
     let id = server.submit(hello("flux", "")).await;
+    // A kill in the middle of a start would park the job.
+    server.job_in(&id, &["running"]).await;
     let first = read(&format!("{}/v1/jobs/{id}/events", server.url), None, 2).await;
     assert_eq!(first.len(), 2);
     assert_eq!(first[0].1["data"], json!({"from": null, "to": "queued"}));
