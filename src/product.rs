@@ -114,7 +114,6 @@ impl Product {
             max_bytes: config.artifacts.max_bytes,
             inputs: Arc::new(inputs),
             store: self.store.clone(),
-            clock: self.clock.clone(),
         });
         let hosts = &config.notify.private_hosts;
         let errands =

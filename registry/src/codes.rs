@@ -109,8 +109,10 @@ const CODES: &[Code] = codes! {
         "make room on the staging folder's disk or mend its permissions; work goes on by itself";
     "lease_ran_out", Some(Timeout), None, "A paid call was held back in time",
         "nothing: it goes again by itself; if it comes often, give the worker more CPU or a longer lease";
+    "vendor_job_taken", None, Some(409), "That record is another job's",
+        "look the id up again at the vendor; one record is one job's";
     "not_cancellable", None, Some(409), "Nobody knows what to cancel",
-        "resolve the job first: `longhaul jobs resolve JOB --vendor-job-id ID` or `--give-up`";
+        "resolve the job first: `longhaul jobs resolve JOB --vendor-job-id ID` or `--outcome give_up`";
     "output_empty", Some(OutputEmpty), None, "The vendor said success and nothing usable was there",
         "look again, free: `longhaul jobs replay JOB --from outputs`";
     "spec_mismatch", Some(SpecMismatch), None, "What came is not what was asked",

@@ -83,7 +83,8 @@ pub(crate) async fn of_job(
     let raw = params.flag("raw");
     params.finish()?;
     let wants_stream = wants_stream(&headers);
-    let after = if wants_stream { last_event_id(&headers)?.unwrap_or(cursor) } else { cursor };
+    let last = last_event_id(&headers)?;
+    let after = if wants_stream { last.unwrap_or(cursor) } else { cursor };
     let record = caller.job(&api, &id).await?;
     if !wants_stream {
         return page(&api, &id, cursor, limit, raw).await.map(|page| Json(page).into_response());

@@ -48,7 +48,7 @@ pub(crate) struct JobList {
         ("connector" = Option<String>, Query, description = "Only this connector"),
         ("vendor" = Option<String>, Query, description = "Only this vendor"),
         ("tenant" = Option<String>, Query, description = "Only this tenant"),
-        ("label" = Option<String>, Query, pattern = "^[^=]+=", description = "`name=value`"),
+        ("label" = Option<String>, Query, pattern = "^([^=]+=.*)?$", description = "`name=value`"),
         ("error" = Option<String>, Query, description = "An error's code or kind"),
         ("since" = Option<String>, Query, description = "Created at or after: RFC 3339, or a UTC day"),
         ("until" = Option<String>, Query, description = "Created before: RFC 3339, or a UTC day"),

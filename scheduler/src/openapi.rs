@@ -280,9 +280,9 @@ pub(crate) struct CancelDoc {
 #[serde(deny_unknown_fields)]
 #[schema(as = Replay)]
 pub(crate) struct ReplayDoc {
-    /// `poll`, `outputs` (both free) or `start` (costs money).
-    #[schema(example = "outputs")]
-    from: String,
+    /// `poll`, `outputs` (both free) or `start` (costs money); the cheapest that can help where left out.
+    #[schema(example = "outputs", min_length = 1)]
+    from: Option<String>,
     /// Goes into the history.
     #[schema(min_length = 1, max_length = 2000, pattern = "[^ ]")]
     reason: String,

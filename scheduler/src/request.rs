@@ -174,8 +174,9 @@ fn check_output_path(fields: &mut Fields<'_>, path: &str) {
                        or control character, no leading dot, at most 512 bytes and 180 a part";
         fields.problem("output_path", "not_allowed", message);
     }
-    if path.starts_with("inputs/") {
-        fields.problem("output_path", "not_allowed", "`inputs/` is where uploads are kept; choose another folder");
+    if path.starts_with("inputs/") || path.starts_with("jobs/") {
+        let message = "`inputs/` is where uploads are kept and `jobs/` where jobs without a path put theirs; choose another folder";
+        fields.problem("output_path", "not_allowed", message);
     }
 }
 

@@ -152,7 +152,8 @@ pub(crate) async fn cancel(
 
 /// Go on with a job that ended or is parked.
 ///
-/// `from: poll` and `from: outputs` are free; `from: start` buys again and wants `accept_cost: true`.
+/// `from: poll` and `from: outputs` are free; `from: start` buys again and wants `accept_cost: true`. Without `from` it is
+/// the cheapest that can help.
 #[utoipa::path(
     post,
     path = "/v1/jobs/{id}/replay",
@@ -176,10 +177,13 @@ pub(crate) async fn replay(
     caller.may(Need::Operate)?;
     let record = caller.job(&api, &id).await?;
     let by = caller.name;
+    let cheapest = longhaul_store::cheapest_replay(&record.job);
     let (signal, _) = fields(&api, &headers, body, |fields| {
-        let from = fields.required_text("from");
         let steps = [Step::Poll, Step::Outputs, Step::Start].map(|step| (step.as_str(), step));
-        let from = fields.word("from", from, &steps);
+        let from = match fields.short_text("from", 16) {
+            Some(from) => fields.word("from", Some(from), &steps),
+            None => Some(cheapest),
+        };
         let reason = reason(fields);
         let accept_cost = fields.boolean("accept_cost").unwrap_or_default();
         Some(Signal::Replay { from: from?, reason: reason?, accept_cost, by })
@@ -215,6 +219,18 @@ pub(crate) async fn resolve(
     caller.may(Need::Operate)?;
     let record = caller.job(&api, &id).await?;
     let (decision, _) = fields(&api, &headers, body, decision).await?;
+    if let Decision::Ran { vendor_job_id } = &decision {
+        let held = [vendor_job_id.trim().to_owned()];
+        if !api.store.taken_ids(&record.job.connector, &held, &record.job.id).await?.is_empty() {
+            return Err(longhaul_store::Refusal {
+                code: "vendor_job_taken",
+                invalid: false,
+                message: "another job of this connector has that vendor id already".to_owned(),
+                hint: "look the id up again at the vendor; one record is one job's".to_owned(),
+            }
+            .into());
+        }
+    }
     let signal = Signal::Resolve { decision, by: caller.name };
     Ok(Json(JobJson::new(&send(&api, record, signal).await?)))
 }

@@ -30,11 +30,11 @@ const GROUPS: [(&str, UsageBy); 5] = [
     path = "/v1/usage",
     tag = "usage",
     params(
-        ("by" = Option<String>, Query, pattern = "^(vendor|unit|tenant|connector|day)(,(vendor|unit|tenant|connector|day))*$", description = "Any of `vendor,unit,tenant,connector,day`; `vendor,unit` by default"),
+        ("by" = Option<String>, Query, pattern = "^((vendor|unit|tenant|connector|day)(,(vendor|unit|tenant|connector|day))*)?$", description = "Any of `vendor,unit,tenant,connector,day`; `vendor,unit` by default"),
         ("tenant" = Option<String>, Query, description = "Only this tenant"),
-        ("from" = Option<String>, Query, pattern = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$", description = "First UTC day, `YYYY-MM-DD`"),
-        ("to" = Option<String>, Query, pattern = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$", description = "Last UTC day, `YYYY-MM-DD`"),
-        ("format" = Option<String>, Query, pattern = "^(json|csv)$", description = "`json` or `csv`"),
+        ("from" = Option<String>, Query, pattern = "^([0-9]{4}-[0-9]{2}-[0-9]{2})?$", description = "First UTC day, `YYYY-MM-DD`"),
+        ("to" = Option<String>, Query, pattern = "^([0-9]{4}-[0-9]{2}-[0-9]{2})?$", description = "Last UTC day, `YYYY-MM-DD`"),
+        ("format" = Option<String>, Query, pattern = "^(json|csv)?$", description = "`json` or `csv`"),
     ),
     responses((status = 200, description = "The sums", content(
         (crate::openapi::UsageDoc = "application/json"),

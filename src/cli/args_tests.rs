@@ -21,6 +21,18 @@ fn pages() -> Vec<PathBuf> {
     found
 }
 
+/// Every source file: hints in it tell people what to type, in back-ticks.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "tests") {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
 /// The commands on a page: code lines and code spans that begin with `longhaul` and a verb.
 fn commands(page: &str) -> Vec<String> {
     let fenced = page.split("```").skip(1).step_by(2).flat_map(str::lines);
@@ -42,6 +54,11 @@ fn words(line: &str) -> Vec<String> {
                 word.get_or_insert_default();
             }
             (None, '#' | '|' | '>' | '<' | '&') if word.is_none() => break,
+            // `2>file`: the number is the redirection's.
+            (None, '>' | '<') if word.as_ref().is_some_and(|word| word.chars().all(|c| c.is_ascii_digit())) => {
+                word = None;
+                break;
+            }
             (None, c) if c.is_whitespace() => words.extend(word.take()),
             (None, c) => word.get_or_insert_default().push(c),
         }
@@ -51,11 +68,15 @@ fn words(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_command_on_our_pages_is_one() {
+fn every_command_on_our_pages_and_in_our_hints_is_one() {
     let mut seen = 0;
     let mut wrong = Vec::new();
-    for page in pages() {
-        let text = std::fs::read_to_string(&page).unwrap();
+    let mut all = pages();
+    for part in ["src", "registry/src", "vendors/src", "scheduler/src", "scheduler/store/src", "worker/src"] {
+        sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(part), &mut all);
+    }
+    for page in all.iter().filter(|page| !page.ends_with("src/cli/args_tests.rs")) {
+        let text = std::fs::read_to_string(page).unwrap();
         for command in commands(&text) {
             // `longhaul jobs …` stands for several; `…` as a value is one like any other.
             if command.ends_with(" …")
@@ -66,11 +87,12 @@ fn every_command_on_our_pages_is_one() {
             }
             seen += 1;
             if let Err(error) = Cli::try_parse_from(words(&command)) {
-                let help = matches!(
-                    error.kind(),
-                    clap::error::ErrorKind::DisplayHelp | clap::error::ErrorKind::DisplayVersion
-                );
-                if !help {
+                use clap::error::ErrorKind;
+                let help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+                // A hint is short: what it leaves out, such as --reason, is asked for. What it names must exist.
+                let short = page.extension().is_some_and(|extension| extension == "rs")
+                    && error.kind() == ErrorKind::MissingRequiredArgument;
+                if !help && !short {
                     wrong.push(format!(
                         "{}: {command}\n  {}",
                         page.display(),

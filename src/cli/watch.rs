@@ -11,6 +11,8 @@ const RESTS: [&str; 5] = ["succeeded", "failed", "cancelled", "limit_exceeded", 
 /// Between two tries to reach a server that went away, and how many there are: a restart takes seconds.
 const AGAIN: Duration = Duration::from_secs(1);
 const TRIES: u32 = 30;
+/// The same for one that was never reached: it may be starting, or the address may be wrong.
+const FIRST_TRIES: u32 = 3;
 
 /// Follows a job until it rests; the job as it is then.
 ///
@@ -27,7 +29,7 @@ pub async fn watch(client: &Client, id: &str) -> anyhow::Result<Value> {
             Err(error) if error.downcast_ref::<Refused>().is_some_and(|refused| refused.status != 503) => {
                 return Err(error);
             }
-            Err(error) if away >= TRIES || seen == 0 => return Err(error),
+            Err(error) if away >= patience(seen) => return Err(error),
             Err(_) => away += 1,
         }
         if away == 1 {
@@ -35,6 +37,11 @@ pub async fn watch(client: &Client, id: &str) -> anyhow::Result<Value> {
         }
         tokio::time::sleep(AGAIN).await;
     }
+}
+
+/// How often a server that does not answer is tried again.
+fn patience(seen: u64) -> u32 {
+    if seen == 0 { FIRST_TRIES } else { TRIES }
 }
 
 /// One stream's length; the job where it rests by then.
@@ -69,6 +76,7 @@ async fn look(client: &Client, id: &str) -> anyhow::Result<Value> {
 fn words(event: &Value) -> String {
     let data = &event["data"];
     let what = match event["kind"].as_str() {
+        Some("state") if data["from"].is_null() => text(&data["to"]),
         Some("state") => format!("{} -> {}", text(&data["from"]), text(&data["to"])),
         _ => plain(data),
     };

@@ -154,7 +154,7 @@ impl Wire for Bench {
         _: &Arc<JobBody>,
         step: Step,
         adapter: &'static str,
-        _: Duration,
+        _: longhaul_worker::leases::Fence,
     ) -> Result<Arc<dyn Session>, Failure> {
         if step == Step::Poll
             && let (Some(due), Some(Ok(now))) = (job.due_at, self.store.now_ms().now_or_never())

@@ -166,6 +166,7 @@ fn sent(mut job: Job) -> Transition {
         request_hash: "5f".repeat(32),
         idempotency_key: format!("{}-{}", job.id, job.attempt),
         sent_at_ms: 0,
+        lost_at_ms: None,
     });
     job.started_at = Some(When::NOW);
     Transition { keep_lease: true, ..moved(job, JobState::Queued, JobState::Starting, Some(Step::Start), 0) }

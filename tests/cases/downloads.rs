@@ -23,7 +23,12 @@ async fn dying_links() {
     let vendors = Vendors::start(Duration::from_millis(1)).await;
     vendors.control("settings", json!({"caps": {"flux": 1000}})).await;
     let more = "limits = { in_flight = 1000 }\ncadence = { first_s = 0.5, factor = 1.2, ceiling_s = 1, jitter = 0.2 }";
-    let server = Setup::new().long_leases().connector(&vendors, "flux", more).env("LONGHAUL__WORKER__CONCURRENCY", "4").serve().await;
+    let server = Setup::new()
+        .long_leases()
+        .connector(&vendors, "flux", more)
+        .env("LONGHAUL__WORKER__CONCURRENCY", "4")
+        .serve()
+        .await;
     // The stand-in holds every result back until the eighth second, and each file takes 0.3 s.
     let pending = json!({"step": "poll", "from_s": 0, "until_s": 8, "status": 200, "body": {"status": "Pending"}});
     vendors.script(json!({"vendor": "flux", "wire": [pending]})).await;

@@ -54,13 +54,15 @@ async fn proxies() {
         (count, at)
     };
     let vendors = Vendors::start(Duration::from_millis(300)).await;
-    let mut setup = Setup::new()
-        .connector(&vendors, "flux", "")
-        .with(&format!("[notify]\nprivate_hosts = [\"{notify}\"]"));
+    let mut setup =
+        Setup::new().connector(&vendors, "flux", "").with(&format!("[notify]\nprivate_hosts = [\"{notify}\"]"));
     for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
         setup = setup.env(name, &format!("http://{canary}"));
     }
-    setup = setup.env("ALL_PROXY", &format!("socks5://{canary}")).env("all_proxy", &format!("socks5://{canary}")).env("NO_PROXY", "");
+    setup = setup
+        .env("ALL_PROXY", &format!("socks5://{canary}"))
+        .env("all_proxy", &format!("socks5://{canary}"))
+        .env("NO_PROXY", "");
 
     let out = setup.folder().join("demo").display().to_string();
     let (code, shown, err) = setup.run(&["demo", "--json", "--out", &out]).await;
@@ -73,7 +75,8 @@ async fn proxies() {
     let mut job = hello("flux", "");
     job["notify"] = json!({"url": format!("http://{notify}/hooks"), "events": ["job.finished"]});
     std::fs::write(setup.folder().join("job.json"), job.to_string()).expect("a job file");
-    let (code, shown, err) = setup.run(&["jobs", "submit", "job.json", "--wait", "-o", "json", "--url", &server.url]).await;
+    let (code, shown, err) =
+        setup.run(&["jobs", "submit", "job.json", "--wait", "-o", "json", "--url", &server.url]).await;
     assert_eq!(code, 0, "{err}");
     let shown: Value = serde_json::from_str(&shown).unwrap_or_else(|_| panic!("one job: {shown}"));
     succeeded(&server.job(shown["id"].as_str().expect("an id")).await);
@@ -103,7 +106,8 @@ fn forms() -> Vec<String> {
 fn clean(place: &str, text: &[u8]) {
     for form in forms() {
         let found = text.windows(form.len()).position(|window| window == form.as_bytes());
-        let around = found.map(|at| String::from_utf8_lossy(&text[at.saturating_sub(80)..(at + 60).min(text.len())]).into_owned());
+        let around = found
+            .map(|at| String::from_utf8_lossy(&text[at.saturating_sub(80)..(at + 60).min(text.len())]).into_owned());
         assert!(found.is_none(), "{place} holds the key as {form}: …{}…", around.unwrap_or_default());
     }
 }
@@ -133,7 +137,18 @@ async fn clean_surfaces(server: &Server, setup: &Setup, ids: &[String]) {
         }
         clean("the stream of events", &told);
     }
-    for path in ["/v1/jobs", "/v1/connectors", "/v1/vendors", "/v1/usage", "/v1/usage?format=csv", "/metrics", "/openapi.json", "/readyz", "/v1/audit", "/console"] {
+    for path in [
+        "/v1/jobs",
+        "/v1/connectors",
+        "/v1/vendors",
+        "/v1/usage",
+        "/v1/usage?format=csv",
+        "/metrics",
+        "/openapi.json",
+        "/readyz",
+        "/v1/audit",
+        "/console",
+    ] {
         let (_, text) = server.send(Method::GET, path, &[], None).await;
         clean(path, text.as_bytes());
     }
@@ -148,14 +163,19 @@ async fn nowhere() {
     let vendors = Vendors::start(Duration::from_millis(300)).await;
     let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address").to_string();
     let (plain, _) = counting().await;
-    let open = |base: &str| format!("base_url = \"{base}\"\nallow_private_network = true\ncadence = {{ first_s = 0.1, factor = 1.2, ceiling_s = 0.5, jitter = 0.1 }}\n");
+    let open = |base: &str| {
+        format!(
+            "base_url = \"{base}\"\nallow_private_network = true\ncadence = {{ first_s = 0.1, factor = 1.2, ceiling_s = 0.5, jitter = 0.1 }}\n"
+        )
+    };
     let base = format!("http://{}/flux", vendors.at);
     let mut setup = Setup::new()
         .connector_elsewhere("nowhere", "flux", "base_url = \"https://vendor-b.invalid\"\n")
         .connector_elsewhere("refused", "flux", &open(&format!("http://{closed}")))
         .connector_elsewhere("no_tls", "flux", &open(&format!("https://{plain}")));
     for name in ["said_401", "said_302", "said_500", "polled", "linked"] {
-        setup = setup.connector_elsewhere(name, "flux", &format!("{}private_hosts = [\"{}\"]\n", open(&base), vendors.cdn));
+        setup =
+            setup.connector_elsewhere(name, "flux", &format!("{}private_hosts = [\"{}\"]\n", open(&base), vendors.cdn));
     }
     let mut server = setup.serve().await;
     let encoded = STANDARD.encode(KEY);
@@ -222,7 +242,11 @@ async fn nowhere() {
 }
 
 async fn base_url() {
-    let setup = Setup::new().connector_elsewhere("b", "flux", "base_url = \"http://user:CANARYPW@vendor-b.test:1/v1?key=sandbox-CANARY-51f0c2\"\n");
+    let setup = Setup::new().connector_elsewhere(
+        "b",
+        "flux",
+        "base_url = \"http://user:CANARYPW@vendor-b.test:1/v1?key=sandbox-CANARY-51f0c2\"\n",
+    );
     for args in [&["serve", "--listen", "127.0.0.1:0"][..], &["doctor"], &["doctor", "-o", "json"]] {
         let (code, out, err) = setup.run(args).await;
         assert_ne!(code, 0, "{args:?}: {out}{err}");

@@ -110,8 +110,19 @@ async fn unreadable() {
 async fn long_row() {
     let (vendors, server) = one("runway").await;
     let values = [
-        "3", "1.5", "{http_date:+4s}", "{rfc850_date:+4s}", "{asctime_date:+4s}", "{http_date:-60s}",
-        "Wed, 99 Foo 2026 07:28:00 GMT", "-5", "", "soon", "NaN", "0", "4, 9",
+        "3",
+        "1.5",
+        "{http_date:+4s}",
+        "{rfc850_date:+4s}",
+        "{asctime_date:+4s}",
+        "{http_date:-60s}",
+        "Wed, 99 Foo 2026 07:28:00 GMT",
+        "-5",
+        "",
+        "soon",
+        "NaN",
+        "0",
+        "4, 9",
     ];
     let headers: Vec<Value> = values.iter().map(|value| json!({"retry-after": value})).collect();
     play(&vendors, refused("thirteen", &headers)).await;
@@ -136,7 +147,8 @@ async fn years() {
     let job = server.job_in_within(Duration::from_secs(90), &id, &["limit_exceeded"]).await;
     error_is(&job, "limit_exceeded");
     assert_eq!(job["artifacts"], json!([]));
-    let at = |field: &str| chrono::DateTime::parse_from_rfc3339(job[field].as_str().expect("a time")).expect("RFC 3339");
+    let at =
+        |field: &str| chrono::DateTime::parse_from_rfc3339(job[field].as_str().expect("a time")).expect("RFC 3339");
     let lasted = (at("finished_at") - at("started_at")).num_milliseconds();
     assert!((60_000..75_000).contains(&lasted), "ended after {lasted} ms");
     assert_eq!(vendors.starts("runway"), 1);

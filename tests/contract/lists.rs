@@ -23,7 +23,7 @@ fn agree() -> Result<(), Failed> {
         let vendors = Vendors::closed(Duration::ZERO).await;
         vendors.names().into_iter().map(str::to_owned).collect::<BTreeSet<String>>()
     });
-    let docs: BTreeSet<String> = include_str!("../../docs/VENDORS.md").lines().filter_map(row).collect();
+    let docs: BTreeSet<String> = rows(include_str!("../../docs/VENDORS.md"));
     for (name, list) in [("modules", modules), ("stand-ins", stand_ins), ("rows of docs/VENDORS.md", docs)] {
         if list != files {
             return Err(format!("the registry has {files:?}, and the {name} are {list:?}").into());
@@ -32,10 +32,11 @@ fn agree() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The vendor of a row of the table: "| `flux` | …".
-fn row(line: &str) -> Option<String> {
-    let (name, _) = line.strip_prefix("| `")?.split_once('`')?;
-    Some(name.to_owned())
+/// The vendors of the page's first table: "| `flux` | …".
+fn rows(page: &str) -> BTreeSet<String> {
+    let table = page.split("\n## ").next().unwrap_or_default();
+    let names = table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    names.map(|(name, _)| name.to_owned()).collect()
 }
 
 /// A case that applies to nobody would be listed for ever and never run.

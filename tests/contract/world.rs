@@ -27,10 +27,19 @@ impl World {
 
     /// Several lanes, in a set-up, with further TOML in each connector's section.
     pub async fn with(file: &Arc<VendorFile>, lanes: usize, setup: Setup, more: &str) -> Self {
+        Self::build(file, lanes, setup, more, PACE).await
+    }
+
+    /// One lane whose jobs take long enough to do something meanwhile, on a busy machine too.
+    pub async fn slow(file: &Arc<VendorFile>, more: &str) -> Self {
+        Self::build(file, 1, Setup::new(), more, PACE * 5).await
+    }
+
+    async fn build(file: &Arc<VendorFile>, lanes: usize, setup: Setup, more: &str, pace: Duration) -> Self {
         let mut setup = setup;
         let mut started = Vec::with_capacity(lanes);
         for lane in 0..lanes {
-            let vendors = Vendors::start(PACE).await;
+            let vendors = Vendors::start(pace).await;
             let more = format!("{}\n{more}", price(file));
             setup = setup.connector_named(&name(file, lane), &vendors, &file.vendor, &more);
             started.push(vendors);

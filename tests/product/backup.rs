@@ -14,7 +14,7 @@ fn backup_command() -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restored_backup_buys_nothing_before_somebody_has_looked() {
-    let vendors = Vendors::start(Duration::from_millis(500)).await;
+    let vendors = Vendors::start(Duration::from_secs(2)).await;
     let setup = Setup::new().connector(&vendors, "flux", "limits = { in_flight = 1 }");
     let mut server = setup.serve().await;
     let mut jobs = Vec::new();
@@ -43,9 +43,10 @@ async fn a_restored_backup_buys_nothing_before_somebody_has_looked() {
         (server.get("/v1/connectors/flux").await["state"] == "parked").then_some(())
     })
     .await;
-    let queued = server.get("/v1/jobs?state=queued").await["jobs"].as_array().unwrap().len();
-    assert!(queued > 0, "the backup is of a moment at which jobs waited");
-    for job in &jobs[1..] {
+    let page = server.get("/v1/jobs?state=queued").await;
+    let queued: Vec<&str> = page["jobs"].as_array().unwrap().iter().filter_map(|job| job["id"].as_str()).collect();
+    assert!(!queued.is_empty(), "the backup is of a moment at which jobs waited");
+    for job in &queued {
         server.post(&format!("/v1/jobs/{job}/cancel"), json!({"reason": "ran after the backup"})).await;
         assert_eq!(server.job_at_rest(job).await["state"], "cancelled");
     }
@@ -54,7 +55,11 @@ async fn a_restored_backup_buys_nothing_before_somebody_has_looked() {
     let setup = setup.env("LONGHAUL__CONNECTORS__FLUX__CREDENTIAL", &key);
     let server = setup.serve().await;
     server.post("/v1/connectors/flux/check", json!({})).await;
-    // It ran at the vendor when the backup was made: polled and collected, not bought.
-    assert_eq!(server.job_at_rest(&jobs[0]).await["state"], "succeeded");
+    for job in jobs.iter().filter(|job| !queued.contains(&job.as_str())) {
+        // What was at the vendor when the backup was made is polled and collected; a start under way, nobody can tell.
+        let job = server.job_at_rest(job).await;
+        let known = job["state"] == "succeeded" || job["error"]["code"] == "start_unknown";
+        assert!(known, "{job:#}");
+    }
     assert_eq!(vendors.starts("flux"), 4, "the restored store bought something again");
 }

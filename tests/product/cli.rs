@@ -203,6 +203,8 @@ async fn a_job_from_the_command_line_from_submit_to_rerun() {
     let replayed = json_of(&setup, &["jobs", "replay", id, "--from", "outputs", "--reason", "look again"]).await;
     assert_eq!(replayed["id"], json!(id));
     server.job_in(id, &["succeeded"]).await;
+    ends(&setup, 0, &["jobs", "replay", id, "--reason", "the cheapest that can help"]).await;
+    server.job_in(id, &["succeeded"]).await;
     let (_, err) = ends(&setup, 1, &["jobs", "replay", id, "--from", "start", "--reason", "again"]).await;
     assert!(err.contains("cost_not_accepted") && err.contains("--accept-cost") | err.contains("accept_cost"), "{err}");
     let (_, err) = ends(&setup, 1, &["jobs", "cancel", id]).await;
@@ -320,6 +322,60 @@ async fn a_start_that_nobody_knows_about_is_decided_from_the_command_line() {
     let out: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(out["jobs"][0]["id"], json!(runs));
     assert!(err.contains(&other) && err.contains("already_final"), "{err}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_is_shown_while_watching_and_answered_from_another_terminal() {
+    let vendors = Vendors::start(Duration::from_millis(200)).await;
+    let setup = Setup::new().connector(&vendors, "claude_managed_agents", "");
+    let server = setup.serve().await;
+    let setup = speaking_to(setup, &server);
+    let id = server.submit(hello("claude_managed_agents", "sandbox:asks")).await;
+    let said = setup.folder().join("said");
+    let mut watching = setup.command(&["jobs", "watch", &id, "-o", "json"]);
+    watching.stdout(Stdio::piped()).stderr(std::fs::File::create(&said).unwrap());
+    let watching = watching.spawn().unwrap();
+    let how = format!("longhaul jobs answer {id} --approve (or --deny)");
+    until("the question is shown with the command that answers it", async || {
+        std::fs::read_to_string(&said).unwrap().contains(&how).then_some(())
+    })
+    .await;
+    let (_, err) = ends(&setup, 1, &["jobs", "answer", &id, "--question-id", "q_other", "--approve"]).await;
+    assert!(err.contains("wrong_question"), "{err}");
+    let (_, err) = ends(&setup, 1, &["jobs", "answer", &id, "--choice", "blue"]).await;
+    assert!(err.contains("invalid_answer"), "{err}");
+    ends(&setup, 0, &["jobs", "answer", &id, "--approve"]).await;
+    let output = watching.wait_with_output().await.unwrap();
+    let job: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let said = std::fs::read_to_string(&said).unwrap();
+    assert_eq!((output.status.code(), &job["state"]), (Some(0), &json!("succeeded")), "{said}");
+    assert_eq!(said.matches(&how).count(), 1, "shown once, not again and again:\n{said}");
+    assert!(said.contains("running -> needs_input") && said.contains("answer "), "{said}");
+}
+
+/// `jobs watch` goes on when the server was away for a moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watching_goes_on_over_a_restart_of_the_server() {
+    let vendors = Vendors::start(Duration::from_secs(2)).await;
+    let setup = Setup::new().connector(&vendors, "flux", "");
+    let mut server = setup.serve().await;
+    let listen = server.url.trim_start_matches("http://").to_owned();
+    let setup = speaking_to(setup, &server);
+    let id = server.submit(hello("flux", "")).await;
+    let said = setup.folder().join("said");
+    let mut watching = setup.command(&["jobs", "watch", &id, "-o", "json"]);
+    watching.stdout(Stdio::piped()).stderr(std::fs::File::create(&said).unwrap());
+    let watching = watching.spawn().unwrap();
+    let told = || std::fs::read_to_string(&said).unwrap();
+    until("it watches", async || told().contains("starting -> running").then_some(())).await;
+    server.kill().await;
+    let mut again = setup.command(&["serve", "--listen", &listen]);
+    let _again = again.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let output =
+        tokio::time::timeout(Duration::from_secs(60), watching.wait_with_output()).await.expect("it ends").unwrap();
+    let job: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    assert_eq!((output.status.code(), &job["state"]), (Some(0), &json!("succeeded")), "{}", told());
+    assert_eq!(told().matches("-> running").count(), 1, "nothing is told twice: {}", told());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,6 +12,7 @@
 mod support;
 
 mod a2a_peer;
+mod api_fuzz;
 mod backup;
 mod bad_input;
 mod cli;
@@ -19,6 +20,7 @@ mod codes;
 mod demo;
 mod docs;
 mod first;
+mod kill;
 mod ops;
 mod readme;
-mod kill;
+mod streams;

@@ -134,8 +134,9 @@ async fn an_artifact_folder_that_cannot_be_written_is_named_and_work_waits_for_i
     std::fs::remove_file(&folder).unwrap();
 
     let server = setup.serve().await;
-    let tenant = folder.join("default");
-    std::fs::write(&tenant, "").unwrap();
+    let away = setup.folder().join("away");
+    std::fs::rename(&folder, &away).unwrap();
+    std::fs::write(&folder, "").unwrap();
     let id = server.submit(hello("flux", "")).await;
     let told = until("the job says why it waits", async || {
         let job = server.job(&id).await;
@@ -144,9 +145,10 @@ async fn an_artifact_folder_that_cannot_be_written_is_named_and_work_waits_for_i
         events.into_iter().find(|event| event.to_string().contains("storage_un"))
     })
     .await;
-    assert!(told.to_string().contains("a file stands where a folder is wanted"), "{told:#}");
+    assert!(told.to_string().contains("cannot be written"), "{told:#}");
     assert_eq!(server.job(&id).await["state"], "collecting");
-    std::fs::remove_file(&tenant).unwrap();
+    std::fs::remove_file(&folder).unwrap();
+    std::fs::rename(&away, &folder).unwrap();
     let job = server.job_in(&id, &["succeeded"]).await;
     assert_eq!((&job["attempt"], vendors.starts("flux")), (&json!(1), 1));
     assert!(folder.join("default").read_dir().unwrap().count() > 0);
@@ -183,8 +185,12 @@ async fn a_missing_key_parks_the_connector_and_its_jobs_go_on_once_it_is_there()
         .await;
         let reason = connector["reason"].as_str().unwrap();
         assert!(reason.contains(reference) && !reason.contains("refused"), "{connector:#}");
-        let job = server.job(id).await;
-        assert_eq!((&job["state"], &job["error"]["code"]), (&json!("queued"), &json!("credential_missing")), "{job:#}");
+        // The connector is told of first, the job a moment later.
+        let job = until("the job waits with the reason", async || {
+            let job = server.job(id).await;
+            (job["state"] == "queued" && job["error"]["code"] == "credential_missing").then_some(job)
+        })
+        .await;
         assert!(job["error"]["message"].as_str().unwrap().contains(reference), "{job:#}");
     }
     assert_eq!(vendors.starts("flux"), 0, "nothing was sent");
@@ -204,7 +210,7 @@ async fn a_missing_key_parks_the_connector_and_its_jobs_go_on_once_it_is_there()
     let url = speaking(&server);
     let (code, _, err) = setup.run(&["connectors", "check", "by_env", &url[0], &url[1]]).await;
     assert_eq!(code, 0, "{err}");
-    server.job_in(&by_env, &["succeeded"]).await;
+    assert_eq!(server.job_in(&by_env, &["succeeded"]).await["attempt"], 1, "what was never sent is no attempt");
     assert_eq!(vendors.starts("flux"), 2);
 }
 

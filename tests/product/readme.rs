@@ -55,7 +55,8 @@ fn typed(page: &str) -> Vec<Typed> {
                         }
                     }
                 }
-                let code = first.rsplit_once("# exit ").map_or(0, |(_, code)| code.trim().parse().expect("an exit code"));
+                let code =
+                    first.rsplit_once("# exit ").map_or(0, |(_, code)| code.trim().parse().expect("an exit code"));
                 found.push(Typed { command, code, shown: Vec::new() });
                 begun = true;
             } else {
@@ -184,7 +185,9 @@ async fn what_the_readme_tells_people_to_type_works_and_prints_what_it_shows() {
     }
     let log = std::fs::read_to_string(home.path().join("longhaul-tour/serve.log")).unwrap_or_default();
     assert!(problems.is_empty(), "{}\nserve said:\n{log}", problems.join("\n"));
-    for file in ["video/paper-boat.mp4", "image/telescope.png", "speech/welcome.mp3", "agent/changes.patch", "a2a/report.md"] {
+    for file in
+        ["video/paper-boat.mp4", "image/telescope.png", "speech/welcome.mp3", "agent/changes.patch", "a2a/report.md"]
+    {
         let path = home.path().join("clone/longhaul-demo/default").join(file);
         assert!(std::fs::metadata(&path).is_ok_and(|about| about.len() > 0), "the demo left no {file}");
     }
@@ -269,7 +272,10 @@ fn what_the_map_names_is_there() {
 fn shapes_leave_out_what_differs_and_nothing_else() {
     let line = "job_01a22de2b33573bb8271aaf1522d3ccf  failed  flux  0.035  2026-11-30T19:16:20Z";
     assert_eq!(shape(line), "job_# failed flux # #-#-#T#:#:#Z");
-    assert_eq!(shape("artifacts  jobs/job_0a/changes.patch  text  903 B"), "artifacts jobs/job_#/changes.patch text # B");
+    assert_eq!(
+        shape("artifacts  jobs/job_0a/changes.patch  text  903 B"),
+        "artifacts jobs/job_#/changes.patch text # B"
+    );
     assert_eq!(shape("60 credits = $0.60"), "# credits = $#");
     assert_ne!(shape("state succeeded"), shape("state failed"));
 }

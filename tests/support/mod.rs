@@ -32,6 +32,13 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// States that a job leaves only when told to.
 pub const RESTS: [&str; 5] = ["succeeded", "failed", "cancelled", "limit_exceeded", "parked"];
 
+/// The wall clock, in milliseconds since 1970.
+pub fn now_ms() -> i64 {
+    #[expect(clippy::disallowed_methods, reason = "the vendors' wall clock")]
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(0)
+}
+
 /// An HTTP client of the tests' own.
 pub fn http() -> reqwest::Client {
     static PROVIDER: Once = Once::new();
@@ -94,12 +101,7 @@ impl Vendors {
         let place = |listener: &TcpListener| listener.local_addr().expect("an address").to_string();
         let at = main.local_addr().expect("an address").to_string();
         let (cdn_at, other_at) = (place(&cdn), place(&other));
-        #[expect(clippy::disallowed_methods, reason = "the vendors' wall clock")]
-        let clock = || {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            i64::try_from(since.as_millis()).unwrap_or(0)
-        };
-        let mut options = Options::new(format!("http://{at}"), Arc::new(clock));
+        let mut options = Options::new(format!("http://{at}"), Arc::new(now_ms));
         options.files_url = Some(format!("http://{cdn_at}"));
         options.other_url = Some(format!("http://{other_at}"));
         options.pace = pace;
@@ -165,6 +167,7 @@ pub struct Setup {
     text: String,
     env: Vec<(String, String)>,
     wrapper: Vec<String>,
+    address: &'static str,
 }
 
 impl Setup {
@@ -177,7 +180,7 @@ impl Setup {
             "[store]\nurl = \"sqlite:{at}/longhaul.db\"\n[artifacts]\nurl = \"file:{at}/artifacts\"\n[worker]\nlease_s = 3\n\
              drain_s = 2\n"
         );
-        Self { folder, text, env: Vec::new(), wrapper: Vec::new() }
+        Self { folder, text, env: Vec::new(), wrapper: Vec::new(), address: "127.0.0.1" }
     }
 
     /// The folder that everything is in.
@@ -233,6 +236,12 @@ impl Setup {
     /// Leases as long as by default: for work that keeps the processors busy.
     pub fn long_leases(self) -> Self {
         self.env("LONGHAUL__WORKER__LEASE_S", "15")
+    }
+
+    /// `serve` listens on every address, where it wants a token for every call.
+    pub fn beyond_loopback(mut self) -> Self {
+        self.address = "0.0.0.0";
+        self
     }
 
     /// A command that `serve` is started through: it gets the binary and its arguments behind its own.
@@ -307,7 +316,7 @@ impl Server {
         let log = setup.folder().join("serve.log");
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("a log");
         let child = setup
-            .under(&setup.wrapper, &["serve", "--listen", &format!("127.0.0.1:{port}")])
+            .under(&setup.wrapper, &["serve", "--listen", &format!("{}:{port}", setup.address)])
             .stdout(Stdio::null())
             .stderr(file)
             .spawn()

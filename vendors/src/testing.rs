@@ -203,6 +203,7 @@ impl Job {
             request_hash: "00".repeat(32),
             idempotency_key: KEY.to_owned(),
             sent_at_ms: now().timestamp_millis() - seconds_ago * 1000,
+            lost_at_ms: None,
         });
         self
     }

@@ -197,6 +197,10 @@ fn anothers_bytes() -> Failure {
 
 /// Artifact storage that does not take a file is a passing fault of ours: the bytes stay at the vendor.
 fn unplaced(error: StorageError) -> Failure {
+    if matches!(error, StorageError::Key { .. }) {
+        // No waiting mends a path that cannot be.
+        return Failure::new(FailureKind::SpecMismatch, Retry::Never, error.to_string()).code("path_taken");
+    }
     Failure::new(FailureKind::Internal, Retry::Backoff, error.to_string()).code("storage_unavailable")
 }
 

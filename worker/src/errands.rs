@@ -3,6 +3,7 @@
 use crate::chores::{ChoreHands, Delivery};
 use crate::credentials::Credentials;
 use crate::guard::Guard;
+use crate::leases::Fence;
 use crate::runner::Wire;
 use crate::transport::Notifier;
 use async_trait::async_trait;
@@ -16,7 +17,6 @@ use ring::hmac;
 use secrecy::ExposeSecret;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Performs chores.
 pub struct Errands {
@@ -94,7 +94,7 @@ impl ChoreHands for Errands {
         };
         let (job, body) = nobody(connector);
         let adapter = vendor.adapter();
-        let session = self.wire.open(connector, &job, &Arc::new(body), Step::Poll, adapter, Duration::MAX)?;
+        let session = self.wire.open(connector, &job, &Arc::new(body), Step::Poll, adapter, Fence::none())?;
         let mut last = None;
         for path in connector.check_urls() {
             let method = connector.vendor.check.method.parse().unwrap_or(http::Method::GET);

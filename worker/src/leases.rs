@@ -28,11 +28,32 @@ pub struct Holding {
 }
 
 impl Holding {
-    /// Until when, by the monotonic clock, nobody else can have this lease. Zero where it is lost.
+    /// What a session asks before a paid call leaves.
     #[must_use]
-    pub fn valid_until(&self) -> Duration {
-        let held = self.leases.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.get(&self.job).filter(|held| held.fence == self.fence).map_or(Duration::ZERO, |held| held.valid_until)
+    pub fn fence(&self) -> Fence {
+        Fence { lease: Some((self.leases.clone(), self.job.clone(), self.fence)) }
+    }
+}
+
+/// Tells whether a lease is surely still its worker's, renewals included.
+#[derive(Clone)]
+pub struct Fence {
+    lease: Option<(Arc<Leases>, String, u64)>,
+}
+
+impl Fence {
+    /// For calls that belong to no job.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { lease: None }
+    }
+
+    /// Whether nobody else can have the lease now.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        let Some((leases, job, fence)) = &self.lease else { return true };
+        let held = leases.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.get(job).is_some_and(|held| held.fence == *fence && leases.clock.monotonic() < held.valid_until)
     }
 }
 
@@ -59,6 +80,11 @@ impl Leases {
         let held = Held { fence, valid_until: asked_at + length };
         self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(job.clone(), held);
         Holding { leases: self.clone(), job, fence }
+    }
+
+    /// Forgets every lease: from now on no paid call leaves under one.
+    pub fn revoke_all(&self) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// Every lease held now.

@@ -216,7 +216,7 @@ impl Metrics {
 fn word_of(outcome: &Outcome) -> (&'static str, Option<&Failure>) {
     use longhaul_registry::{AnswerGiven, CancelAnswer, Finding, StartAnswer};
     match outcome {
-        Outcome::Sending { .. } | Outcome::SendingAnswer => ("", None),
+        Outcome::Sending { .. } | Outcome::SendingAnswer | Outcome::SendingCancel => ("", None),
         Outcome::Start(Ok(StartAnswer::Started { .. })) => ("started", None),
         Outcome::Start(Ok(StartAnswer::Staged { .. })) => ("staged", None),
         Outcome::Start(Ok(StartAnswer::Finished { .. })) => ("finished", None),

@@ -308,7 +308,7 @@ pub fn signed_values(text: &str) -> Cow<'_, str> {
             Some(rest) if lead.ends_with('\\') => (true, rest),
             _ => (lead.ends_with(['?', '&']) || lead.ends_with("&amp;"), name),
         };
-        if !opened || !SIGNED_QUERY.contains(&name.to_ascii_lowercase().as_str()) {
+        if !opened || !SIGNED_QUERY.contains(&name.trim_start_matches('_').to_ascii_lowercase().as_str()) {
             continue;
         }
         let value = text.get(at + 1..).unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use crate::credentials::Credentials;
 use crate::guard::{Guard, Observer, WireEvent};
+use crate::leases::Fence;
 use crate::metrics::Metrics;
 use crate::runner::{Session, Wire};
 use crate::transport::{ArtifactInputs, Downloaded, Recorder, StagingArea, TransportParts, WorkerTransport};
@@ -9,7 +10,6 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt;
 use longhaul_registry::{Connector, Failure, FailureKind, Retry, Step};
-use longhaul_store::clock::Clock;
 use longhaul_store::storage::ArtifactStorage;
 use longhaul_store::{Artifact, Job, JobBody, RawExchange, Store};
 use longhaul_vendors::{BoxFuture, Call, InputData, Reply, Transport};
@@ -30,8 +30,6 @@ pub struct LiveWire {
     pub inputs: Arc<dyn ArtifactInputs>,
     /// Knows which vendor ids other jobs hold.
     pub store: Arc<dyn Store>,
-    /// The worker's clock.
-    pub clock: Arc<dyn Clock>,
 }
 
 /// One step's session.
@@ -41,8 +39,7 @@ pub struct LiveSession {
     job: String,
     transport: WorkerTransport,
     recorder: Arc<Recorder>,
-    clock: Arc<dyn Clock>,
-    paid_until: Duration,
+    fence: Fence,
     start_silence: Duration,
 }
 
@@ -54,7 +51,7 @@ impl Wire for LiveWire {
         body: &Arc<JobBody>,
         step: Step,
         adapter: &'static str,
-        paid_until: Duration,
+        fence: Fence,
     ) -> Result<Arc<dyn Session>, Failure> {
         let fixed = connector.vendor.headers.keys().cloned();
         let recorder = Arc::new(Recorder::new(step, adapter, fixed));
@@ -75,8 +72,7 @@ impl Wire for LiveWire {
             job: job.id.clone(),
             transport,
             recorder,
-            clock: self.clock.clone(),
-            paid_until,
+            fence,
             start_silence,
         }))
     }
@@ -93,7 +89,7 @@ impl Transport for LiveSession {
     fn call<'a>(&'a self, mut call: Call) -> BoxFuture<'a, Result<Reply, Failure>> {
         if call.paid {
             call.silence = call.silence.or(Some(self.start_silence));
-            if self.clock.monotonic() >= self.paid_until {
+            if !self.fence.holds() {
                 return Box::pin(std::future::ready(Err(lease_ran_out())));
             }
         }

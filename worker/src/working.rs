@@ -153,6 +153,7 @@ async fn drained(stop: &CancellationToken, runtime: &WorkerContext, patience: Du
 /// Hands back what is still held: those jobs are due at once for somebody else, and no kill is counted.
 async fn hand_back(store: &dyn Store, leases: &Leases) {
     let held = leases.all();
+    leases.revoke_all();
     if held.is_empty() {
         return;
     }

@@ -214,6 +214,18 @@ pub struct SentStart {
     pub request_hash: String,
     /// The idempotency key, or client-chosen id, of the attempt.
     pub idempotency_key: String,
-    /// Milliseconds since 1970 by the store's clock.
+    /// When it was written down, just before it left: milliseconds since 1970 by the store's clock.
     pub sent_at_ms: i64,
+    /// When its answer was given up, or a start without an answer was first met: until then it may have been on its way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_at_ms: Option<i64>,
+}
+
+impl SentStart {
+    /// The last moment at which it may still have been on its way: how long the vendor has had to list it is counted from here,
+    /// not from when it left, which a silent minute may lie behind.
+    #[must_use]
+    pub fn under_way_until_ms(&self) -> i64 {
+        self.lost_at_ms.unwrap_or(self.sent_at_ms)
+    }
 }

@@ -158,6 +158,9 @@ pub struct CancelWish {
     pub outcome: CancelOutcome,
     /// The vendor has been asked (or has no cancel): polls follow, not another cancel.
     pub sent: bool,
+    /// A call has left, whatever became of it: the vendor may have stopped, and erased its record.
+    #[serde(default)]
+    pub tried: bool,
     /// The record could not be read before a cancel that erases it: the vendor is asked to stop all the same.
     #[serde(default)]
     pub unread: bool,
@@ -264,6 +267,9 @@ pub struct Job {
     /// When collecting began.
     #[serde(default)]
     pub collecting_since: Option<When>,
+    /// Outputs that only the start's own answer carried, until they are in hand: whoever runs the step has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drafts: Vec<longhaul_registry::ArtifactDraft>,
     /// When the outputs' links die: waiting outputs are ordered by it.
     #[serde(default)]
     pub outputs_expire_at: Option<When>,
@@ -329,6 +335,7 @@ impl Job {
             fresh_links: 0,
             poll_delay: None,
             collecting_since: None,
+            drafts: Vec::new(),
             outputs_expire_at: None,
             deadline_at: None,
             accepted_at: None,

@@ -1,7 +1,7 @@
 //! What reaches a job from outside: an answer, a cancel, a replay, a decision, a hint.
 
 use crate::advance::{Change, Rules, derived_uuid};
-use crate::{CancelOutcome, Job, JobState, PendingAnswer, Transition, When};
+use crate::{CancelOutcome, CancelWish, Job, JobState, PendingAnswer, Transition, When};
 use longhaul_registry::{Answer, AnswerBody, FailureKind, Question, QuestionKind, Step};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -189,7 +189,7 @@ fn cancel(mut change: Change<'_>, reason: Option<String>, by: String) -> Result<
             "nothing to do; its artifacts and usage stand in the job",
         ));
     }
-    if change.out.job.cancel.is_some() {
+    if change.out.job.cancel.is_some() && state != JobState::Parked {
         return Ok(change.out);
     }
     let unknown =
@@ -208,7 +208,13 @@ fn cancel(mut change: Change<'_>, reason: Option<String>, by: String) -> Result<
         JobState::Starting if change.out.job.start_sent.is_none() => change.finish(JobState::Cancelled, None),
         JobState::Parked if change.out.job.vendor_job_id.is_none() => change.finish(JobState::Cancelled, None),
         JobState::Parked => {
-            change.job().kills = 0;
+            // The vendor is asked (again), and the time that it was parked is not held against it.
+            let deadline = deadline(&change);
+            let job = change.job();
+            (job.kills, job.errors, job.deadline_at) = (0, 0, Some(deadline));
+            if let Some(cancel) = &mut job.cancel {
+                (cancel.sent, cancel.unread, cancel.outcome) = (false, false, CancelOutcome::Pending);
+            }
             change.enter(JobState::Running);
             change.due(Duration::ZERO);
         }
@@ -235,8 +241,25 @@ fn reopen(change: &mut Change<'_>, action: Value) {
     job.poll_delay = None;
     job.start_sent = None;
     job.fresh_links = 0;
+    let deadline = deadline(change);
+    change.job().deadline_at = Some(deadline);
+}
+
+/// The wall-clock watchdog, counted from now.
+fn deadline(change: &Change<'_>) -> When {
     let minutes = change.rules.body.request.limits.max_minutes.unwrap_or(change.rules.connector.vendor.max_minutes);
-    change.job().deadline_at = Some(When::after(Duration::from_secs(u64::from(minutes) * 60)));
+    When::after(Duration::from_secs(u64::from(minutes) * 60))
+}
+
+/// The cheapest step that can help a job that ended or is parked: what fell short at the outputs is fetched again, what the
+/// vendor knows is asked again, and only what it never had is bought.
+#[must_use]
+pub fn cheapest_replay(job: &Job) -> Step {
+    match (&job.vendor_job_id, job.error.as_ref().map(|error| error.step)) {
+        (None, _) => Step::Start,
+        (Some(_), Some(Step::Outputs)) => Step::Outputs,
+        (Some(_), _) => Step::Poll,
+    }
 }
 
 fn replay(
@@ -337,7 +360,10 @@ fn resolve(mut change: Change<'_>, decision: Decision, by: String) -> Result<Tra
                     "give the id that the vendor's own list shows for this job",
                 ));
             }
+            let wish = change.out.job.cancel.clone().filter(|wish| wish.outcome == CancelOutcome::Pending);
             reopen(&mut change, json!({"action": "resolve", "vendor_job_id": vendor_job_id, "by": by}));
+            // A stop that was acknowledged while nobody knew what to stop is not forgotten.
+            change.job().cancel = wish.map(|wish| CancelWish { sent: false, ..wish });
             change.job().vendor_job_id = Some(vendor_job_id.trim().to_owned());
             change.job().accepted_at = Some(When::NOW);
             change.enter(JobState::Running);

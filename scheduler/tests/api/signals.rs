@@ -152,7 +152,6 @@ async fn a_replay_goes_on_from_where_it_is_told() {
     world.change(&id, ended, Vec::new()).await;
     for (body, at) in [
         (json!({"from": "outputs"}), "reason"),
-        (json!({"reason": "x"}), "from"),
         (json!({"from": "cancel", "reason": "x"}), "from"),
         (json!({"from": "start", "reason": "x", "accept_cost": 1}), "accept_cost"),
     ] {

@@ -208,7 +208,7 @@ pub async fn before_read_at_cancel(file: Arc<VendorFile>) {
 }
 
 async fn cut_cancel(file: &Arc<VendorFile>, cut: Cut) {
-    let world = World::of(file).await;
+    let world = World::slow(file, "").await;
     let id = under_way(&world, "sandbox:slow", json!({})).await;
     world.fault(json!({"route": "cancel", "fault": cut.fault()})).await;
     let (status, told) = world.server.post(&format!("/v1/jobs/{id}/cancel"), json!({})).await;

@@ -81,8 +81,8 @@ pub async fn truncated(file: Arc<VendorFile>) {
 /// A word that nobody knows means running, is told of and counted.
 pub async fn unknown_status(file: Arc<VendorFile>) {
     // Asked often enough to hear it.
-    let often = "cadence = { first_s = 0.05, factor = 1, ceiling_s = 0.05, jitter = 0 }";
-    let world = World::with(&file, 1, crate::support::Setup::new(), often).await;
+    let often = "cadence = { first_s = 0.1, factor = 1, ceiling_s = 0.1, jitter = 0 }";
+    let world = World::slow(&file, often).await;
     let job = world.succeed(world.job("sandbox:unknown_status")).await;
     world.check_success(0, &job).await;
     let events = world.server.events(job["id"].as_str().unwrap()).await;

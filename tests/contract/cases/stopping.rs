@@ -7,9 +7,6 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Polls after which every vendor has begun to bill.
-const BEGUN: u64 = 7;
-
 /// A job that does not end soon, and that the vendor has begun to bill.
 pub async fn under_way(world: &World, words: &str, limits: Value) -> String {
     let mut job = world.job(words);
@@ -17,9 +14,12 @@ pub async fn under_way(world: &World, words: &str, limits: Value) -> String {
     let id = world.server.submit(job).await;
     world.called("start", 0).await;
     if !world.file.synchronous {
-        until("some polls", async || (world.server.job(&id).await["polls"].as_u64() >= Some(BEGUN)).then_some(()))
-            .await;
-        assert_eq!(world.server.job(&id).await["state"], "running");
+        let job = until("the vendor bills", async || {
+            let job = world.server.job(&id).await;
+            (job["polls"].as_u64() > Some(0) && job["usage"] != json!([])).then_some(job)
+        })
+        .await;
+        assert_eq!(job["state"], "running", "{job:#}");
     }
     id
 }
@@ -29,7 +29,7 @@ async fn cancel(world: &World, id: &str) -> (u16, Value) {
 }
 
 pub async fn cancel_midway(file: Arc<VendorFile>) {
-    let world = World::of(&file).await;
+    let world = World::slow(&file, "").await;
     let id = under_way(&world, "sandbox:slow", json!({})).await;
     let (status, told) = cancel(&world, &id).await;
     assert_eq!(status, 202, "{told:#}");

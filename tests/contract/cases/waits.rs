@@ -1,11 +1,11 @@
 //! Rate limits and server errors: the vendor's word on when to come back is kept, measured in its own journal.
 
+use crate::support::now_ms;
 use crate::world::World;
 use longhaul_registry::{LostStart, VendorFile};
 use longhaul_sandbox::Request;
 use serde_json::json;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Seconds that the vendor asks for.
 const ASKED_S: i64 = 3;
@@ -33,17 +33,10 @@ pub async fn date_at_poll(file: Arc<VendorFile>) {
     rate_limited(file, "poll", &Form::Date).await;
 }
 
-/// Whole seconds since 1970, rounded down.
-fn now_s() -> i64 {
-    #[expect(clippy::disallowed_methods, reason = "a date for an HTTP header")]
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
-    i64::try_from(since.as_secs()).expect("in range")
-}
-
 async fn rate_limited(file: Arc<VendorFile>, route: &str, form: &Form) {
     let world = World::of(&file).await;
     // An HTTP date has whole seconds: one more, so that it is never less than what was asked.
-    let back_s = now_s() + ASKED_S + 1;
+    let back_s = now_ms().div_euclid(1000) + ASKED_S + 1;
     let word = match form {
         Form::Seconds => ASKED_S.to_string(),
         Form::Date => {

@@ -135,9 +135,9 @@ pub(super) async fn find(cx: &Context<'_>, job: &JobView<'_>) -> Result<Finding,
     if has_message(&api, session).await? {
         return Ok(Finding::Found(started(session, None)));
     }
-    let sent_at = job.sent.and_then(|sent| DateTime::from_timestamp_millis(sent.sent_at_ms));
-    match sent_at {
-        Some(sent_at) if cx.now - sent_at < IN_FLIGHT => Ok(Finding::Unsure { look_again: Some(LOOK_AGAIN) }),
+    let under_way_until = job.sent.and_then(|sent| DateTime::from_timestamp_millis(sent.under_way_until_ms()));
+    match under_way_until {
+        Some(until) if cx.now - until < IN_FLIGHT => Ok(Finding::Unsure { look_again: Some(LOOK_AGAIN) }),
         _ => Ok(Finding::Absent),
     }
 }

@@ -82,8 +82,8 @@ pub(super) async fn find(vendor: &ElevenLabs, cx: &Context<'_>, job: &JobView<'_
             report,
         }));
     }
-    let sent_at = DateTime::from_timestamp_millis(sent.sent_at_ms).unwrap_or(cx.now);
-    let age = (cx.now - sent_at).to_std().unwrap_or_default();
+    let under_way_until = DateTime::from_timestamp_millis(sent.under_way_until_ms()).unwrap_or(cx.now);
+    let age = (cx.now - under_way_until).to_std().unwrap_or_default();
     if age >= LAST_LOOK && whole {
         return Ok(Finding::Absent);
     }

@@ -38,6 +38,10 @@ const DATA_URI_BYTES: usize = 5 * 1024 * 1024;
 
 /// The highest seed.
 const MAX_SEED: u64 = 4_294_967_295;
+/// How the vendor says that the account is empty (UNCONFIRMED word for word). The bare word "credit" would not do: it may
+/// stand in a prompt that an answer repeats.
+const OUT_OF_CREDIT: [&str; 5] =
+    ["enough credits", "insufficient credits", "out of credits", "no credits", "credit balance"];
 
 /// A start that is refused with 429 and no time met the daily limit, whose window moves on through 24 hours:
 /// it is looked at once an hour, for a refusal costs nothing.
@@ -114,7 +118,7 @@ impl JobVendor for Runway {
         let mut holds = false;
         let (kind, retry) = match (coded, reply.status) {
             (Some(kind @ (FailureKind::ContentPolicy | FailureKind::InvalidRequest)), _) => (kind, Retry::Never),
-            (_, 400) if said("credit") => failures::quota(hint),
+            (_, 400) if OUT_OF_CREDIT.iter().any(|phrase| said(phrase)) => failures::quota(hint),
             (_, 400) if said("x-runway-version") || said("api version") => {
                 holds = true;
                 (FailureKind::InvalidRequest, Retry::Never)

@@ -3,7 +3,9 @@
 use super::{Flow, Hand, Runner};
 use crate::backoff;
 use longhaul_registry::{Failure, Step};
-use longhaul_store::{Chore, Committed, Outcome, RawExchange, Rules, Transition, advance, connector_effect};
+use longhaul_store::{
+    Chore, Committed, ConnectorState, Outcome, RawExchange, Rules, Transition, advance, connector_effect,
+};
 use std::time::Duration;
 use tracing::{info, warn};
 
@@ -70,6 +72,12 @@ impl Runner {
     async fn tell_connector(&self, hand: &Hand, step: Step, failure: &Failure) {
         let Some(effect) = connector_effect(&hand.connector, step, failure) else { return };
         let name = &hand.connector.name;
+        let rows = self.store.connectors().await.unwrap_or_default();
+        let paused = rows.iter().any(|row| row.name == *name && matches!(row.state, ConnectorState::Paused { .. }));
+        if paused && matches!(effect.state, ConnectorState::Cooling { .. }) {
+            // A person's pause holds already what cooling would, and only a person ends it.
+            return;
+        }
         warn!(connector = %name, code = %failure.code, "the connector is held: {}", failure.message);
         if let Err(error) = self.store.set_connector(name, effect.state).await {
             warn!(error = %error, "the connector's state could not be written");
@@ -92,6 +100,7 @@ fn failure_of(outcome: &Outcome) -> Option<&Failure> {
         | Outcome::Outputs(Err(failure)) => Some(failure),
         Outcome::Sending { .. }
         | Outcome::SendingAnswer
+        | Outcome::SendingCancel
         | Outcome::Start(Ok(_))
         | Outcome::Find(Ok(_))
         | Outcome::Poll(Ok(_))

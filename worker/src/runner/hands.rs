@@ -1,12 +1,12 @@
 //! What the runner works with: a session with a vendor, and somebody who collects outputs.
 
+use crate::leases::Fence;
 use crate::transport::Downloaded;
 use async_trait::async_trait;
 use longhaul_registry::{ArtifactDraft, Collected, Connector, Failure, Report, Step};
 use longhaul_store::{Artifact, Job, JobBody, RawExchange};
 use longhaul_vendors::{JobVendor, Transport};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A session with one vendor for one step of one job.
 #[async_trait]
@@ -26,8 +26,7 @@ pub trait Session: Transport {
 
 /// Opens sessions.
 pub trait Wire: Send + Sync + 'static {
-    /// A session for one step. `paid_until` is the moment, by the worker's monotonic clock, after which no paid call may
-    /// leave: the lease may be another's by then.
+    /// A session for one step. No paid call leaves unless `fence` holds at that moment: the lease may be another's.
     ///
     /// # Errors
     /// Where the credential cannot be had.
@@ -38,7 +37,7 @@ pub trait Wire: Send + Sync + 'static {
         body: &Arc<JobBody>,
         step: Step,
         adapter: &'static str,
-        paid_until: Duration,
+        fence: Fence,
     ) -> Result<Arc<dyn Session>, Failure>;
 }
 

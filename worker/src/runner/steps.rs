@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 /// Starts that carry an input's bytes in their body hold several times its size in memory: so many at a time.
-static EMBEDDING: Semaphore = Semaphore::const_new(6);
+static EMBEDDING: Semaphore = Semaphore::const_new(4);
 
 /// A failure as the outcome of a job's step.
 pub(crate) fn failed(step: Step, job: &Job, failure: Failure) -> Outcome {
@@ -38,7 +38,7 @@ impl Hand {
             idempotency_key: key,
             sent: self.job.start_sent.as_ref(),
             question: self.job.question.as_ref().map(|open| &open.question),
-            cancel_sent: self.job.cancel.as_ref().is_some_and(|cancel| cancel.sent),
+            cancel_sent: self.job.cancel.as_ref().is_some_and(|cancel| cancel.sent || cancel.tried),
         }
     }
 
@@ -53,8 +53,8 @@ impl Hand {
 
 impl Runner {
     fn open(&self, hand: &Hand, step: Step) -> Result<Arc<dyn Session>, Failure> {
-        let until = hand.holding.valid_until();
-        self.wire.open(&hand.connector, &hand.job, &hand.body, step, hand.vendor.adapter(), until)
+        let fence = hand.holding.fence();
+        self.wire.open(&hand.connector, &hand.job, &hand.body, step, hand.vendor.adapter(), fence)
     }
 
     pub(crate) async fn start(&self, hand: &mut Hand) -> Flow {
@@ -181,6 +181,12 @@ impl Runner {
                 return flow;
             }
         }
+        if hand.job.cancel.as_ref().is_some_and(|cancel| !cancel.tried) {
+            let flow = self.commit(hand, Outcome::SendingCancel, Vec::new()).await;
+            if flow == Flow::Stop || hand.job.step != Some(Step::Cancel) {
+                return flow;
+            }
+        }
         let key = hand.key();
         let answer = {
             let cx = Context::new(session.as_transport(), &hand.connector, hand.now());
@@ -218,7 +224,10 @@ impl Runner {
         hand: &mut Hand,
         session: &Arc<dyn Session>,
     ) -> Result<(Vec<ArtifactDraft>, Report), Failure> {
-        if let Some(drafts) = hand.drafts.take().filter(|drafts| !drafts.is_empty()) {
+        let carried = hand.drafts.take().filter(|drafts| !drafts.is_empty());
+        // A dead link is asked for afresh, whatever the first answer carried.
+        let kept = || Some(hand.job.drafts.clone()).filter(|drafts| !drafts.is_empty() && hand.job.fresh_links == 0);
+        if let Some(drafts) = carried.or_else(kept) {
             return Ok((drafts, Report::default()));
         }
         if hand.job.vendor_job_id.is_none() {

@@ -102,7 +102,7 @@ impl Wire for NoWire {
         _: &Arc<JobBody>,
         _: Step,
         _: &'static str,
-        _: Duration,
+        _: crate::leases::Fence,
     ) -> Result<Arc<dyn Session>, Failure> {
         Ok(Arc::new(NoSession))
     }

@@ -69,14 +69,19 @@ impl<'a> Change<'a> {
     pub(crate) fn due(&mut self, delay: Duration) {
         let now = self.rules.now_ms;
         let job = &mut self.out.job;
-        job.step = next_step(job);
+        let next = next_step(job);
+        if next != job.step {
+            // Errors are one step's: another begins with none.
+            job.errors = 0;
+        }
+        job.step = next;
         let mut in_ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX / 4);
         let watched = matches!(job.state, JobState::Running | JobState::NeedsInput);
         let grace = super::watch::grace_ends(job, self.rules.connector, now);
         let watchdogs = [
             job.deadline_at.filter(|_| watched && job.ending.is_none()),
             grace.filter(|_| watched),
-            job.question.as_ref().filter(|_| watched && job.answer.is_none()).map(|question| question.deadline),
+            job.question.as_ref().filter(|_| watched && awaits_answer(job)).map(|question| question.deadline),
         ];
         for watchdog in watchdogs.into_iter().flatten() {
             in_ms = in_ms.min(watchdog.resolve(now).saturating_sub(now).max(0));
@@ -180,7 +185,9 @@ impl<'a> Change<'a> {
             let progress = progress.clamp(0.0, 1.0);
             if self.out.job.progress.is_none_or(|before| (progress - before).abs() >= 0.01) {
                 self.job().progress = Some(progress);
-                self.event("progress", json!({"progress": progress}));
+                // Thousandths, so that no reader sees the noise of a binary fraction.
+                let shown = (f64::from(progress) * 1000.0).round() / 1000.0;
+                self.event("progress", json!({"progress": shown}));
             }
         }
         for note in notes {
@@ -252,6 +259,7 @@ impl<'a> Change<'a> {
                 reason,
                 outcome: CancelOutcome::Pending,
                 sent: false,
+                tried: false,
                 unread: false,
             });
         }
@@ -303,6 +311,7 @@ impl<'a> Change<'a> {
         job.answer = None;
         job.ending = None;
         job.outputs_expire_at = None;
+        job.drafts = Vec::new();
         job.errors = 0;
         job.kills = 0;
         job.finished_at = Some(When::NOW);
@@ -345,13 +354,18 @@ impl<'a> Change<'a> {
     }
 }
 
+/// A question stands that a time-out would answer: no answer is on its way, and the job is not bound for its end.
+pub(crate) fn awaits_answer(job: &Job) -> bool {
+    job.question.is_some() && job.answer.is_none() && job.cancel.is_none() && job.ending.is_none()
+}
+
 /// The step that a job's state and wishes call for.
 pub(crate) fn next_step(job: &Job) -> Option<Step> {
     match job.state {
         JobState::Queued | JobState::Starting => Some(Step::Start),
         JobState::Running | JobState::NeedsInput => Some(if job.cancel.as_ref().is_some_and(|cancel| !cancel.sent) {
             Step::Cancel
-        } else if job.answer.is_some() {
+        } else if job.answer.is_some() && job.cancel.is_none() && job.ending.is_none() {
             Step::Answer
         } else {
             Step::Poll

@@ -15,7 +15,7 @@ mod watch;
 mod tests;
 
 pub use change::Rules;
-pub(crate) use change::{Change, next_step};
+pub(crate) use change::{Change, awaits_answer, next_step};
 pub use watch::{ConnectorEffect, GRACE, MAX_KILLS, connector_effect, on_claim};
 
 use crate::{Artifact, Job, JobState, Transition};
@@ -39,6 +39,8 @@ pub enum Outcome {
     SendingAnswer,
     /// What became of the answer.
     Answer(Result<AnswerGiven, Failure>),
+    /// A stop is about to leave: written down first, so that a record that is gone afterwards is known to be our doing.
+    SendingCancel,
     /// What became of the cancel.
     Cancel(Result<CancelAnswer, Failure>),
     /// What was collected.
@@ -53,7 +55,7 @@ impl Outcome {
             Self::Sending { .. } | Self::Start(_) | Self::Find(_) => Step::Start,
             Self::Poll(_) => Step::Poll,
             Self::SendingAnswer | Self::Answer(_) => Step::Answer,
-            Self::Cancel(_) => Step::Cancel,
+            Self::SendingCancel | Self::Cancel(_) => Step::Cancel,
             Self::Outputs(_) => Step::Outputs,
         }
     }
@@ -100,6 +102,7 @@ pub fn advance(job: &Job, outcome: Outcome, rules: Rules<'_>) -> Transition {
         Outcome::Poll(answer) => poll::answered(change, answer),
         Outcome::SendingAnswer => stop::sending_answer(change),
         Outcome::Answer(given) => stop::answer_given(change, given),
+        Outcome::SendingCancel => stop::sending_cancel(change),
         Outcome::Cancel(answer) => stop::cancel_answered(change, answer),
         Outcome::Outputs(collected) => outputs::collected(change, collected),
     }

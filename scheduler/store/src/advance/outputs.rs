@@ -56,24 +56,27 @@ fn in_hand(mut change: Change<'_>, artifacts: Vec<Artifact>, failure: Option<Fai
 
 /// Something came, or nothing: not what success means.
 fn fell_short(mut change: Change<'_>, artifacts: Vec<Artifact>, failure: Failure) -> Transition {
-    if change.out.job.ending.is_some() {
-        // The job did not succeed anyway: what there was is kept.
-        return in_hand(change, artifacts, None);
-    }
     match failure.kind {
-        FailureKind::OutputEmpty if patient(&change) => {
-            change.blame(&failure);
-            change.due(LOOK_AGAIN);
-            change.out
-        }
+        FailureKind::OutputEmpty if patient(&change) => look_again(change, &failure),
         FailureKind::OutputExpired if change.out.job.fresh_links < FRESH_LINKS => fresh_link(change, failure),
-        FailureKind::OutputExpired if absent(&failure) && patient(&change) => {
-            change.blame(&failure);
-            change.due(LOOK_AGAIN);
-            change.out
+        FailureKind::OutputExpired if absent(&failure) && patient(&change) => look_again(change, &failure),
+        _ if change.out.job.ending.is_some() => {
+            // The job did not succeed anyway: what there was is kept, and what was missing is said.
+            if failure.kind != FailureKind::OutputEmpty {
+                change.warn(&failure.code, failure.message);
+            }
+            in_hand(change, artifacts, None)
         }
         _ => in_hand(change, artifacts, Some(failure)),
     }
+}
+
+fn look_again(mut change: Change<'_>, failure: &Failure) -> Transition {
+    // What the start brought with it has been tried and was no good: the vendor is asked from here on.
+    change.job().drafts.clear();
+    change.blame(failure);
+    change.due(LOOK_AGAIN);
+    change.out
 }
 
 /// Not there, which a file that is still being published is too; a link that is refused or gone stays so.
@@ -88,6 +91,7 @@ fn patient(change: &Change<'_>) -> bool {
 fn fresh_link(mut change: Change<'_>, failure: Failure) -> Transition {
     let job = change.job();
     job.fresh_links = job.fresh_links.saturating_add(1);
+    job.drafts.clear();
     change.blame(&failure);
     change.event("step", json!({"did": "fresh_link_asked"}));
     change.go_on();
@@ -105,11 +109,7 @@ fn missed(mut change: Change<'_>, failure: Failure) -> Transition {
         FailureKind::OutputExpired | FailureKind::OutputEmpty | FailureKind::SpecMismatch => {
             fell_short(change, Vec::new(), failure)
         }
-        FailureKind::NotFound if patient(&change) => {
-            change.blame(&failure);
-            change.due(LOOK_AGAIN);
-            change.out
-        }
+        FailureKind::NotFound if patient(&change) => look_again(change, &failure),
         FailureKind::VendorError | FailureKind::Network | FailureKind::Timeout if failure.retry != Retry::Never => {
             passing(change, failure)
         }

@@ -3,7 +3,7 @@
 use super::start::{finished, named_delay};
 use super::{Change, due, max_errors, moot};
 use crate::{CancelOutcome, JobError, JobState, Transition};
-use longhaul_registry::{ArtifactDraft, Failure, FailureKind, PollAnswer, Question, Report, Retry};
+use longhaul_registry::{ArtifactDraft, Failure, FailureKind, PollAnswer, Question, Report, Retry, Step};
 use std::time::Duration;
 
 /// A `not_found` this soon after the vendor accepted means: not there yet.
@@ -49,7 +49,7 @@ fn running(mut change: Change<'_>, report: Report) -> Transition {
     }
     change.take_so_far(report);
     super::stop::check_cost(&mut change);
-    if change.out.job.cancel.as_ref().is_some_and(|cancel| !cancel.sent) {
+    if matches!(super::next_step(&change.out.job), Some(Step::Cancel | Step::Answer)) {
         change.go_on();
     } else {
         change.due_poll(hint);
@@ -66,7 +66,7 @@ fn needs_input(mut change: Change<'_>, question: Question, report: Report) -> Tr
     change.cleared();
     change.take_so_far(report);
     super::stop::check_cost(&mut change);
-    if change.out.job.cancel.as_ref().is_some_and(|cancel| !cancel.sent) {
+    if matches!(super::next_step(&change.out.job), Some(Step::Cancel | Step::Answer)) {
         change.go_on();
         return change.out;
     }
@@ -238,7 +238,7 @@ pub(super) fn given_up(mut change: Change<'_>, failure: Failure) -> Transition {
 }
 
 fn not_found(mut change: Change<'_>, failure: Failure) -> Transition {
-    if change.out.job.cancel.as_ref().is_some_and(|cancel| cancel.sent) {
+    if change.out.job.cancel.as_ref().is_some_and(|cancel| cancel.sent || cancel.tried) {
         change.set_cancel_outcome(CancelOutcome::Confirmed);
         return conclude(change, JobState::Cancelled);
     }

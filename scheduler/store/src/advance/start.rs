@@ -3,7 +3,8 @@
 use super::{Change, idempotency_key, max_errors, moot};
 use crate::{CancelOutcome, JobState, Transition, When};
 use longhaul_registry::{
-    ArtifactDraft, Failure, FailureKind, Finding, LostStart, OnUnknownStart, Report, Retry, SentStart, StartAnswer,
+    ArtifactDraft, DraftSource, Failure, FailureKind, Finding, LostStart, OnUnknownStart, Report, Retry, SentStart,
+    StartAnswer,
 };
 use serde_json::json;
 use std::time::Duration;
@@ -27,7 +28,7 @@ pub(super) fn sending(mut change: Change<'_>, request_hash: String) -> Transitio
     let job = change.job();
     job.attempt = job.attempt.max(1);
     let (attempt, idempotency_key) = (job.attempt, idempotency_key(&job.id, job.attempt));
-    job.start_sent = Some(SentStart { attempt, request_hash, idempotency_key, sent_at_ms: now_ms });
+    job.start_sent = Some(SentStart { attempt, request_hash, idempotency_key, sent_at_ms: now_ms, lost_at_ms: None });
     job.started_at = job.started_at.or(Some(When::NOW));
     job.deadline_at = job.deadline_at.or(Some(When::after(Duration::from_secs(u64::from(minutes) * 60))));
     job.vendor_status = None;
@@ -58,6 +59,9 @@ pub(super) fn answered(mut change: Change<'_>, answer: Result<StartAnswer, Failu
         Ok(StartAnswer::Finished { vendor_job_id, outputs, report }) => {
             unstoppable(&mut change);
             finished(&mut change, vendor_job_id, Some(&outputs), report);
+            if worth_keeping(&outputs) {
+                change.job().drafts = outputs;
+            }
             change.out
         }
         Err(failure) => refused(change, failure),
@@ -131,6 +135,15 @@ fn unstoppable(change: &mut Change<'_>) {
         change.bind(JobState::Cancelled, None);
         change.set_cancel_outcome(CancelOutcome::Unsupported);
     }
+}
+
+/// Outputs of a synchronous answer are kept in the job unless they are large in themselves: bytes do not belong in rows.
+fn worth_keeping(outputs: &[ArtifactDraft]) -> bool {
+    let inline = outputs.iter().map(|draft| match &draft.source {
+        DraftSource::Base64 { data: text } | DraftSource::Text { text } => text.len(),
+        DraftSource::Url { .. } | DraftSource::Staged { .. } | DraftSource::Link { .. } => 0,
+    });
+    inline.sum::<usize>() <= 64 << 10
 }
 
 /// The vendor is done: what it made is fetched by the same worker before anything else.
@@ -241,9 +254,22 @@ fn lost(mut change: Change<'_>, failure: Failure) -> Transition {
     match change.rules.connector.vendor.lost_start {
         LostStart::None => unknown(change, &failure),
         LostStart::Key | LostStart::Find => {
+            let errors = change.out.job.errors.saturating_add(1);
+            change.job().errors = errors;
             change.blame(&failure);
+            change.given_up();
             change.due(FIRST_LOOK);
             change.out
+        }
+    }
+}
+
+impl Change<'_> {
+    /// The answer to the start is not waited for any more.
+    fn given_up(&mut self) {
+        let now_ms = self.rules.now_ms;
+        if let Some(sent) = &mut self.job().start_sent {
+            sent.lost_at_ms = Some(now_ms);
         }
     }
 }
@@ -269,7 +295,13 @@ pub(super) fn found(mut change: Change<'_>, finding: Result<Finding, Failure>) -
     if !matches!(change.out.job.state, JobState::Starting) {
         return moot(change);
     }
-    let age_ms = change.rules.now_ms.saturating_sub(sent.sent_at_ms);
+    if sent.lost_at_ms.is_none() && matches!(finding, Ok(Finding::Absent | Finding::Unsure { .. })) {
+        // Its worker ended while the start was on its way: the vendor gets its time from now on.
+        change.given_up();
+        change.due(FIRST_LOOK);
+        return change.out;
+    }
+    let age_ms = change.rules.now_ms.saturating_sub(sent.under_way_until_ms());
     let vendor = &change.rules.connector.vendor;
     let (absence_proves, find_ms) =
         (vendor.absence_proves, i64::try_from(vendor.find_s).unwrap_or(i64::MAX / 1000).saturating_mul(1000));
@@ -285,7 +317,12 @@ pub(super) fn found(mut change: Change<'_>, finding: Result<Finding, Failure>) -
             if change.out.job.cancel.is_some() {
                 return never_started(change);
             }
-            change.go_on();
+            // A start that is lost and proven absent again and again is a start that fails.
+            let errors = change.out.job.errors;
+            match change.out.job.error.clone() {
+                Some(error) if errors >= max_errors(change.step) => change.fail(error.failure),
+                _ => change.due(super::due::backoff(errors, change.rules.dice)),
+            }
             change.out
         }
         Ok(Finding::Absent) => unknown(change, &because("the vendor does not list it, which proves nothing there")),

@@ -15,6 +15,14 @@ pub(super) fn sending_answer(mut change: Change<'_>) -> Transition {
     change.out
 }
 
+/// A stop is about to leave: from now on a record that is gone may be our doing.
+pub(super) fn sending_cancel(mut change: Change<'_>) -> Transition {
+    let Some(cancel) = &mut change.out.job.cancel else { return moot(change) };
+    cancel.tried = true;
+    change.go_on();
+    change.out
+}
+
 pub(super) fn answer_given(change: Change<'_>, given: Result<AnswerGiven, Failure>) -> Transition {
     if change.out.job.answer.is_none() || !matches!(change.out.job.state, JobState::Running | JobState::NeedsInput) {
         return moot(change);
@@ -142,6 +150,7 @@ fn asked(mut change: Change<'_>, outcome: CancelOutcome, report: Report, now: bo
         cancel.sent = true;
         cancel.outcome = outcome;
     }
+    change.job().answer = None;
     change.job().poll_delay = None;
     change.event("step", json!({"did": "cancel_asked", "outcome": outcome}));
     if now {

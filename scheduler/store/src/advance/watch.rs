@@ -23,7 +23,10 @@ pub fn on_claim(job: &Job, rules: Rules<'_>) -> Option<Transition> {
     let mut change = Change::new(job, step, rules);
     if job.kills >= MAX_KILLS {
         let message = format!("{} workers in a row ended while they held this job at its {step} step", job.kills);
-        change.park(Failure::new(FailureKind::Internal, Retry::Never, message).code("poison"));
+        // A start that nobody knows of stays one: it is resolved, not bought again.
+        let unknown = job.start_sent.is_some() && job.state == JobState::Starting;
+        let kind = if unknown { FailureKind::StartUnknown } else { FailureKind::Internal };
+        change.park(Failure::new(kind, Retry::Never, message).code("poison"));
         return Some(change.out);
     }
     if !matches!(job.state, JobState::Running | JobState::NeedsInput) {
@@ -41,7 +44,7 @@ pub fn on_claim(job: &Job, rules: Rules<'_>) -> Option<Transition> {
         }
         return None;
     }
-    let question = job.question.as_ref().filter(|_| job.answer.is_none())?;
+    let question = job.question.as_ref().filter(|_| super::awaits_answer(job))?;
     if passed(Some(question.deadline)) {
         return Some(unanswered(change));
     }

@@ -71,6 +71,7 @@ pub async fn an_older_revision_is_answered_changed(world: World) {
         reason: None,
         outcome: CancelOutcome::Pending,
         sent: false,
+        tried: false,
         unread: false,
     };
     (cancelled.cancel, cancelled.step) = (Some(wish), Some(Step::Cancel));

@@ -156,6 +156,7 @@ pub(crate) fn job(id: &str, connector: &str) -> Job {
         fresh_links: 0,
         poll_delay: None,
         collecting_since: None,
+        drafts: Vec::new(),
         outputs_expire_at: None,
         deadline_at: None,
         accepted_at: None,
@@ -211,6 +212,7 @@ pub(crate) fn sent(job: &Job) -> Job {
         request_hash: "00".repeat(32),
         idempotency_key: format!("{}-{}", job.id, job.attempt),
         sent_at_ms: NOON,
+        lost_at_ms: None,
     });
     job
 }

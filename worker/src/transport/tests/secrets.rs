@@ -69,6 +69,22 @@ async fn an_answer_that_echoes_the_key_reaches_nobody_with_it() {
 }
 
 #[tokio::test]
+async fn a_host_that_was_not_given_the_key_and_echoes_it_is_not_written_down_with_it() {
+    let server = Server::start(|seen| {
+        assert_eq!(seen.header("x-key"), None);
+        Act::Say(answer("403 Forbidden", &[("x-echo", KEY)], format!("<Error><Key>{KEY}</Key></Error>")))
+    })
+    .await;
+    let kit = Kit::at(&server.base());
+    let failure = kit.transport.download("sample", &format!("{}/f", server.base()), false).await.unwrap_err();
+    assert_clean("the failure", &format!("{failure} {failure:?}"));
+    let exchanges = kit.exchanges();
+    assert_eq!(exchanges.len(), 1);
+    assert_clean("the record", &exchanges[0].text);
+    assert!(exchanges[0].text.contains("x-echo: [credential]"), "{}", exchanges[0].text);
+}
+
+#[tokio::test]
 async fn errors_without_an_answer_name_the_host_and_not_the_key() {
     let plain = Server::start(|_| Act::Close).await;
     let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();

@@ -104,7 +104,11 @@ fn a_lost_start_is_looked_for_and_only_proven_absence_starts_again() {
     let mut bench = Bench::new(connector(vendor), json!({}));
     bench.sending().outcome(lost()).outcome(Outcome::Find(Ok(Finding::Absent)));
     assert_eq!((bench.job.state, bench.job.start_sent.clone()), (JobState::Starting, None));
-    assert!(bench.last.keep_lease);
+    assert_eq!(
+        (bench.job.errors, bench.due_in()),
+        (1, Some(Duration::from_secs(1))),
+        "it is a failed start all the same"
+    );
     let key = idempotency_key("job_1", 1);
     bench.sending();
     assert_eq!(bench.job.start_sent.as_ref().unwrap().idempotency_key, key, "one attempt has one key");
@@ -512,4 +516,26 @@ fn the_grace_of_a_job_bound_for_its_end_is_never_slept_over() {
     bench.pass(GRACE.1);
     assert!(bench.watch());
     assert_eq!(bench.job.state, JobState::LimitExceeded);
+}
+
+#[test]
+fn the_time_to_be_listed_counts_from_when_the_answer_was_given_up() {
+    let mut file = vendor(LostStart::Find);
+    file.absence_proves = true;
+    let lost_at = |bench: &Bench| bench.job.start_sent.as_ref().unwrap().lost_at_ms;
+    let mut bench = Bench::new(connector(file.clone()), json!({}));
+    bench.sending().pass(Duration::from_secs(61));
+    bench.outcome(Outcome::Start(Err(failure(FailureKind::Timeout, Retry::Unknown))));
+    assert_eq!(lost_at(&bench), Some(T0 + 61_000), "a silent minute is no time in which it could have been listed");
+    bench.pass(Duration::from_secs(59)).outcome(Outcome::Find(Ok(Finding::Unsure { look_again: None })));
+    assert_eq!(bench.job.state, JobState::Starting, "still within the time to look");
+
+    // A start whose worker ended with it: the first look proves nothing yet.
+    let mut bench = Bench::new(connector(file), json!({}));
+    bench.sending().pass(Duration::from_secs(300));
+    bench.outcome(Outcome::Find(Ok(Finding::Absent)));
+    assert_eq!((bench.job.state, lost_at(&bench)), (JobState::Starting, Some(T0 + 300_000)));
+    assert!(bench.job.start_sent.is_some(), "it is not sent again at the first look");
+    bench.outcome(Outcome::Find(Ok(Finding::Absent)));
+    assert!(bench.job.start_sent.is_none());
 }

@@ -124,3 +124,17 @@ fn a_hint_makes_a_poll_due_and_moves_nothing_else() {
     bench.signal(Signal::Hint).unwrap();
     assert_eq!((bench.job.state, bench.job.step), (JobState::Succeeded, None));
 }
+
+#[test]
+fn the_cheapest_replay_buys_only_what_the_vendor_never_had() {
+    let mut bench = Bench::simple();
+    let refused = Failure::new(FailureKind::InvalidRequest, Retry::Never, "400");
+    bench.sending().outcome(Outcome::Start(Err(refused)));
+    assert_eq!(crate::cheapest_replay(&bench.job), Step::Start);
+    assert_eq!(crate::cheapest_replay(&succeeded().job), Step::Poll);
+    let mut bench = Bench::simple();
+    bench.started().outcome(Outcome::Poll(Ok(PollAnswer::Done { outputs: None, report: Report::default() })));
+    let dead = || Outcome::Outputs(Err(Failure::new(FailureKind::InvalidRequest, Retry::Never, "400")));
+    bench.outcome(dead());
+    assert_eq!((bench.job.state, crate::cheapest_replay(&bench.job)), (JobState::Failed, Step::Outputs));
+}
