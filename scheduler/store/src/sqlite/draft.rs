@@ -2,10 +2,10 @@
 
 use super::fault::{self, Done, Fault};
 use crate::{Artifact, Chore, Job, NewEvent, RawExchange, StoreResult, Transition, UsageLine};
+use flate2::Compression;
 use flate2::read::DeflateDecoder;
-use flate2::{Compress, Compression, FlushCompress, Status};
-use std::cell::RefCell;
-use std::io::Read;
+use flate2::write::DeflateEncoder;
+use std::io::{Read, Write};
 
 /// Texts beyond this are compressed on a blocking thread.
 const BLOCKING_BYTES: usize = 64 << 10;
@@ -97,34 +97,15 @@ pub(super) fn chore(chore: &Chore) -> Done<(Option<String>, String)> {
 }
 
 fn pack(raw: RawExchange) -> Done<DraftExchange> {
+    let unpackable = |error: std::io::Error| Fault::refused(format!("an exchange cannot be compressed: {error}"));
+    let mut encoder = DeflateEncoder::new(Vec::with_capacity(raw.text.len() / 2), Compression::fast());
+    encoder.write_all(raw.text.as_bytes()).map_err(unpackable)?;
     Ok(DraftExchange {
         step: raw.step.as_str(),
-        packed: deflated(raw.text.as_bytes())?,
         route: raw.route,
         adapter: raw.adapter,
         fingerprint: raw.fingerprint,
-    })
-}
-
-thread_local! {
-    /// A compressor is some 300 KiB of tables: making one for every exchange would cost more than compressing it.
-    static COMPRESSOR: RefCell<Compress> = RefCell::new(Compress::new(Compression::fast(), false));
-}
-
-fn deflated(bytes: &[u8]) -> Done<Vec<u8>> {
-    COMPRESSOR.with_borrow_mut(|compressor| {
-        compressor.reset();
-        let mut packed = Vec::with_capacity(bytes.len() / 2 + 64);
-        loop {
-            let rest =
-                usize::try_from(compressor.total_in()).ok().and_then(|read| bytes.get(read..)).unwrap_or_default();
-            let status = compressor.compress_vec(rest, &mut packed, FlushCompress::Finish);
-            match status {
-                Ok(Status::StreamEnd) => return Ok(packed),
-                Ok(Status::Ok | Status::BufError) => packed.reserve(packed.capacity().max(64)),
-                Err(error) => return Err(Fault::refused(format!("an exchange cannot be compressed: {error}"))),
-            }
-        }
+        packed: encoder.finish().map_err(unpackable)?,
     })
 }
 
@@ -135,20 +116,4 @@ pub(super) fn unpack(packed: &[u8]) -> Done<String> {
         .read_to_string(&mut text)
         .map_err(|error| Fault::corrupt(format!("a raw exchange does not decompress: {error}")))?;
     Ok(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn texts_of_any_size_come_back_one_after_another() {
-        // Too regular, too irregular, empty and large: the same compressor packs them all.
-        let irregular = |len: usize| (0..len).map(|n| char::from(b' ' + (n * n * 7 % 95) as u8)).collect::<String>();
-        for text in
-            ["".to_owned(), "x".repeat(500_000), irregular(3), irregular(70_000), "é\n".repeat(900), irregular(1)]
-        {
-            assert_eq!(unpack(&deflated(text.as_bytes()).unwrap()).unwrap(), text);
-        }
-    }
 }
