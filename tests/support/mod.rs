@@ -298,6 +298,20 @@ impl Setup {
     }
 }
 
+/// A port that no other server of this process was told and nobody is given by the system: one that was only free a
+/// moment ago may be another's by the time the server binds it.
+async fn free_port() -> u16 {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    loop {
+        let nth =
+            NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed).wrapping_add(std::process::id().wrapping_mul(97));
+        let port = u16::try_from(20_000 + nth % 12_000).expect("a port");
+        if TcpListener::bind(("127.0.0.1", port)).await.is_ok() {
+            return port;
+        }
+    }
+}
+
 /// A running `longhaul serve`.
 pub struct Server {
     /// `http://127.0.0.1:PORT`.
@@ -312,7 +326,7 @@ pub struct Server {
 
 impl Server {
     async fn start(setup: &Setup) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address").port();
+        let port = free_port().await;
         let log = setup.folder().join("serve.log");
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("a log");
         let child = setup
