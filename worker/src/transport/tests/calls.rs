@@ -14,7 +14,7 @@ fn ok(body: &str) -> Act {
 #[tokio::test]
 async fn a_call_is_written_with_its_headers_query_and_key() {
     let server = Server::start(|_| ok(r#"{"id":7}"#)).await;
-    let kit = Kit::at(&format!("{}/root", server.base()));
+    let kit = Kit::at(&format!("{}/base", server.base()));
     let call = Call::post("create", "/v1/jobs", json!({"prompt": "a brass telescope"}))
         .query("name", "a b&c")
         .header("Acme-Version", "8")
@@ -22,7 +22,7 @@ async fn a_call_is_written_with_its_headers_query_and_key() {
     let reply = kit.call(call).await.unwrap();
     assert_eq!((reply.status, &reply.body[..]), (200, &br#"{"id":7}"#[..]));
     let seen = &server.seen()[0];
-    assert_eq!(seen.line(), "POST /root/v1/jobs?name=a+b%26c HTTP/1.1");
+    assert_eq!(seen.line(), "POST /base/v1/jobs?name=a+b%26c HTTP/1.1");
     let headers = [
         ("x-key", KEY),
         ("acme-version", "8"),
@@ -38,7 +38,7 @@ async fn a_call_is_written_with_its_headers_query_and_key() {
     assert_eq!(seen.body, br#"{"prompt":"a brass telescope"}"#);
     kit.call(Call::get("look", "/v1/jobs/7?full=1").without_key()).await.unwrap();
     let seen = &server.seen()[1];
-    assert_eq!((seen.line(), seen.header("x-key")), ("GET /root/v1/jobs/7?full=1 HTTP/1.1", None));
+    assert_eq!((seen.line(), seen.header("x-key")), ("GET /base/v1/jobs/7?full=1 HTTP/1.1", None));
     kit.call(Call::new("stop", Method::POST, "/v1/jobs/7/cancel")).await.unwrap();
     assert_eq!(server.seen()[2].header("content-length"), Some("0"));
     assert_eq!(server.connections(), 1, "free calls share a connection");
