@@ -8,7 +8,7 @@ use crate::api::{Api, Shared};
 use crate::auth::{Caller, Need};
 use crate::body;
 use crate::error::{ApiError, ApiResult};
-use crate::submit::{self, Extras};
+use crate::submit::{self, Checked};
 use crate::view::JobJson;
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::extract::State;
@@ -18,7 +18,7 @@ use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedSender, unbounded};
 use futures::stream;
 use longhaul_registry::Problem;
-use longhaul_store::Submission;
+use longhaul_store::Submitted;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -126,7 +126,7 @@ impl Batch {
         let first = self.line + 1;
         self.line += jobs.len();
         let numbered = jobs.into_iter().enumerate().map(|(n, line)| self.admit(first + n, line));
-        let checked: Vec<ApiResult<Submission>> = stream::iter(numbered).buffered(CHECKS).collect().await;
+        let checked: Vec<ApiResult<Checked>> = stream::iter(numbered).buffered(CHECKS).collect().await;
         self.store(checked).await;
         if too_many {
             let message = format!("more than {MAX_LINES} jobs in one call; send the rest in another");
@@ -135,35 +135,39 @@ impl Batch {
         Ok(())
     }
 
-    async fn admit(&self, number: usize, line: Vec<u8>) -> ApiResult<Submission> {
-        let (admitted, hash) = submit::admit(&self.api, &self.caller, line).await?;
-        let idempotency = self.key.as_ref().map(|key| (format!("{key}/{number}"), hash));
-        admitted.into_submission(&self.api, Extras { idempotency, ..Extras::default() }).await
+    async fn admit(&self, number: usize, line: Vec<u8>) -> ApiResult<Checked> {
+        let key = self.key.as_ref().map(|key| format!("{key}/{number}"));
+        submit::check(&self.api, &self.caller, line, key).await
     }
 
-    async fn store(&self, checked: Vec<ApiResult<Submission>>) {
+    async fn store(&self, checked: Vec<ApiResult<Checked>>) {
         let mut good = Vec::new();
-        let mut refused: Vec<Option<ApiError>> = Vec::new();
+        // What is settled already; none where the store is to say.
+        let mut settled: Vec<Option<ApiResult<Submitted>>> = Vec::new();
         for line in checked {
-            match line {
-                Ok(submission) => {
-                    good.push(submission);
-                    refused.push(None);
+            settled.push(match line {
+                Ok(Checked::New(submission)) => {
+                    good.push(*submission);
+                    None
                 }
-                Err(error) => refused.push(Some(error)),
-            }
+                Ok(Checked::Known(job)) => Some(Ok(Submitted::Same(job))),
+                Err(error) => Some(Err(error)),
+            });
         }
         let stored = if good.is_empty() { Ok(Vec::new()) } else { self.api.store.submit(good).await };
         let mut stored = stored.map(Vec::into_iter).map_err(ApiError::from);
         let mut text = Vec::new();
-        for line in refused {
-            let outcome = match (line, &mut stored) {
-                (Some(error), _) => Err(error),
+        for line in settled {
+            let submitted = match (line, &mut stored) {
+                (Some(settled), _) => settled,
                 (None, Err(error)) => Err(error.clone()),
-                (None, Ok(stored)) => match stored.next() {
-                    Some(submitted) => submit::settle(&self.api, submitted).await.map(|(job, _)| job),
-                    None => Err(ApiError::internal("the store answered fewer jobs than it was given")),
-                },
+                (None, Ok(stored)) => {
+                    stored.next().ok_or_else(|| ApiError::internal("the store answered fewer jobs than it was given"))
+                }
+            };
+            let outcome = match submitted {
+                Ok(submitted) => submit::settle(&self.api, submitted).await.map(|(job, _)| job),
+                Err(error) => Err(error),
             };
             if let Err(error) = &outcome {
                 submit::count_refusal(&self.api, error);

@@ -311,12 +311,16 @@ async fn rerun_one(api: &Api, caller: &Caller, id: &str, headers: &HeaderMap, bo
         map.insert("tenant".to_owned(), Value::String(record.job.tenant.clone()));
     }
     merge(&mut tree, Value::Object(changes));
-    let admitted = submit::admit_tree(api, caller, tree, &mut Vec::new()).await?;
     let hash = canonical::hash(&json!({"rerun_of": id, "body": whole}));
     let event = submit::operator_event(json!({"action": "rerun_of", "job": id, "reason": reason, "by": caller.name}));
-    let extras = Extras { idempotency: key.map(|key| (key, hash)), rerun_of: Some(id.to_owned()), events: vec![event] };
-    let submission = admitted.into_submission(api, extras).await?;
-    let (job, is_new) = submit::store(api, submission).await?;
+    let (idempotency, tenant) = (key.map(|key| (key, hash)), submit::tenant_of(&tree));
+    let extras = Extras { idempotency: idempotency.clone(), rerun_of: Some(id.to_owned()), events: vec![event] };
+    let made = match submit::admit_tree(api, caller, tree, &mut Vec::new()).await {
+        Ok(admitted) => admitted.into_submission(api, extras).await,
+        Err(error) => Err(error),
+    };
+    let checked = submit::or_known(api, caller, tenant.as_deref(), idempotency, made).await?;
+    let (job, is_new) = submit::store(api, checked).await?;
     if is_new {
         let signal = Signal::RerunBy { job: job.id.clone(), reason, by: caller.name.clone() };
         if let Err(error) = send(api, record, signal).await {

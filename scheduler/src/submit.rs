@@ -89,24 +89,69 @@ pub(crate) struct EffectiveLimits {
     question_minutes: u32,
 }
 
-/// Checks a body and maps it, spending and storing nothing.
+/// What came of checking a body.
+pub(crate) enum Checked {
+    /// A job to be stored.
+    New(Box<Submission>),
+    /// The job that came with the same key and body before.
+    Known(Box<Job>),
+}
+
+/// Reads a body strictly. Inline inputs are large, so the text is not kept beside the tree.
+fn read(bytes: Vec<u8>) -> ApiResult<strict::Read> {
+    let read = strict::read(&bytes, &request::DECIMALS).map_err(ApiError::problem);
+    drop(bytes);
+    read
+}
+
+/// Checks a body and maps it, spending nothing. Inline inputs are stored, the job is not.
 ///
 /// # Errors
-/// 422 with every problem, 403 for another tenant.
-pub(crate) async fn admit(api: &Api, caller: &Caller, bytes: Vec<u8>) -> ApiResult<(Admitted, String)> {
-    let read = strict::read(&bytes, &request::DECIMALS).map_err(ApiError::problem)?;
-    // Inline inputs are large: the text and the tree are not kept side by side.
-    drop(bytes);
-    let (tree, mut problems) = (read.value, read.problems);
-    let hash = canonical::hash(&tree);
-    let admitted = admit_tree(api, caller, tree, &mut problems).await?;
-    Ok((admitted, hash))
+/// 422 with every problem, 403 for another tenant; where the store cannot read or inputs cannot be stored.
+pub(crate) async fn check(api: &Api, caller: &Caller, bytes: Vec<u8>, key: Option<String>) -> ApiResult<Checked> {
+    let strict::Read { value: tree, mut problems } = read(bytes)?;
+    let idempotency = key.map(|key| (key, canonical::hash(&tree)));
+    let tenant = tenant_of(&tree);
+    let extras = Extras { idempotency: idempotency.clone(), ..Extras::default() };
+    let made = match admit_tree(api, caller, tree, &mut problems).await {
+        Ok(admitted) => admitted.into_submission(api, extras).await,
+        Err(error) => Err(error),
+    };
+    or_known(api, caller, tenant.as_deref(), idempotency, made).await
+}
+
+/// The tenant that a body names.
+pub(crate) fn tenant_of(tree: &Value) -> Option<String> {
+    tree.get("tenant").and_then(Value::as_str).map(str::to_owned)
+}
+
+/// Turns the refusal of a body that came before, with its key, into the job that it made then: what was taken once is
+/// not refused because prices, connectors or files have changed since, or its caller would buy again.
+///
+/// # Errors
+/// The refusal, where the key says nothing; where the store cannot read.
+pub(crate) async fn or_known(
+    api: &Api,
+    caller: &Caller,
+    tenant: Option<&str>,
+    idempotency: Option<(String, String)>,
+    made: ApiResult<Submission>,
+) -> ApiResult<Checked> {
+    let refusal = match made {
+        Ok(submission) => return Ok(Checked::New(Box::new(submission))),
+        Err(refusal) => refusal,
+    };
+    let (Some((key, hash)), Ok(tenant)) = (idempotency, caller.tenant_for(tenant)) else {
+        return Err(refusal);
+    };
+    let known = api.store.keyed(&tenant, &key, &hash).await?;
+    known.map(|job| Checked::Known(Box::new(job))).ok_or(refusal)
 }
 
 /// Checks a tree that was read strictly; `problems` are those of the reading.
 ///
 /// # Errors
-/// As [`admit`].
+/// 422 with every problem, 403 for another tenant.
 pub(crate) async fn admit_tree(
     api: &Api,
     caller: &Caller,
@@ -255,11 +300,15 @@ pub(crate) fn count_refusal(api: &Api, error: &ApiError) {
     api.metrics.submitted(outcome);
 }
 
-/// Stores one submission; answers its job, and whether it is new.
+/// Stores a submission unless its job is there; answers its job, and whether it is new.
 ///
 /// # Errors
 /// 409 for a key or a path that is taken; where the store cannot write.
-pub(crate) async fn store(api: &Api, submission: Submission) -> ApiResult<(JobJson, bool)> {
+pub(crate) async fn store(api: &Api, checked: Checked) -> ApiResult<(JobJson, bool)> {
+    let submission = match checked {
+        Checked::New(submission) => *submission,
+        Checked::Known(job) => return settle(api, Submitted::Same(job)).await,
+    };
     let submitted = api.store.submit(vec![submission]).await?.into_iter().next();
     settle(api, submitted.ok_or_else(|| ApiError::internal("the store answered no job"))?).await
 }
@@ -316,13 +365,11 @@ async fn submit_one(
     let key = body::idempotency_key(headers)?;
     let held = body::whole(api, headers, body).await?;
     let _room = held.room;
-    let (admitted, hash) = admit(api, caller, held.bytes).await?;
     if dry_run {
-        return Ok(Json(admitted.dry_run()).into_response());
+        let strict::Read { value, mut problems } = read(held.bytes)?;
+        return Ok(Json(admit_tree(api, caller, value, &mut problems).await?.dry_run()).into_response());
     }
-    let idempotency = key.map(|key| (key, hash));
-    let submission = admitted.into_submission(api, Extras { idempotency, ..Extras::default() }).await?;
-    let (job, is_new) = store(api, submission).await?;
+    let (job, is_new) = store(api, check(api, caller, held.bytes, key).await?).await?;
     Ok(answer(job, is_new))
 }
 

@@ -201,6 +201,10 @@ pub trait Store: Send + Sync + 'static {
     /// Takes jobs in, each of them atomically; answers in order.
     async fn submit(&self, jobs: Vec<Submission>) -> StoreResult<Vec<Submitted>>;
 
+    /// The job that came with this idempotency key and this hash of its body, pruned or not; none where either is
+    /// another, or the key too old.
+    async fn keyed(&self, tenant: &str, key: &str, hash: &str) -> StoreResult<Option<Job>>;
+
     /// Leases up to `n` due jobs: first steps of jobs already at a vendor (outputs before others, those whose links
     /// die soonest first; then by due time), then fresh starts by priority and due time. A fresh start
     /// is handed out only where its connector is open and has a free place, which it takes at once. A

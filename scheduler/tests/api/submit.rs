@@ -1,6 +1,6 @@
 //! Submitting one job: what is stored, what is refused, and that a key buys once.
 
-use crate::support::{NOON, World, bearer, painting};
+use crate::support::{NOON, Reply, World, bearer, painting};
 use longhaul_scheduler::tokens::Role;
 use longhaul_store::{JobFilter, Store};
 use serde_json::{Value, json};
@@ -89,6 +89,47 @@ async fn one_key_buys_one_job_however_many_ask_at_once() {
     let again = world.post_as("/v1/jobs", &headers, bodies[1]).await;
     assert_eq!(again.status, 200, "{}", again.text());
     assert!(ids.contains(again.json()["id"].as_str().unwrap()));
+}
+
+/// A repeat is no new wish: it gets its job although today it would be refused.
+#[tokio::test]
+async fn a_key_answers_its_job_after_the_connector_is_gone() {
+    let world = World::open();
+    let headers = [("idempotency-key", "k-1")];
+    let body = painting().to_string();
+    let id = |reply: &Reply| reply.json()["id"].as_str().unwrap().to_owned();
+    let first = id(&world.post_as("/v1/jobs", &headers, &body).await);
+    let lines = format!("{body}\n{body}\n");
+    let job_of = |line: &str| serde_json::from_str::<Value>(line).unwrap()["job"]["id"].clone();
+    let batch = world.post_as("/v1/jobs/batch", &headers, &lines).await.text();
+    let batch: Vec<_> = batch.lines().map(job_of).collect();
+    assert_eq!(batch.iter().filter(|id| id.is_string()).count(), 2);
+    let path = format!("/v1/jobs/{first}/rerun");
+    let wish = json!({"reason": "another"}).to_string();
+    let rerun = id(&world.post_as(&path, &[("idempotency-key", "k-2")], &wish).await);
+
+    world.store.close().await;
+    let World { dir, api, store, .. } = world;
+    drop((api, store));
+    let world = World::with_connectors(dir, Default::default(), |options| options.require_token = false, &["other"]);
+    let again = world.post_as("/v1/jobs", &headers, &body).await;
+    assert_eq!((again.status.as_u16(), id(&again)), (200, first));
+    // A third line is a new job, and refused as one.
+    let again = world.post_as("/v1/jobs/batch", &headers, &format!("{lines}{body}\n")).await.text();
+    let again: Vec<_> = again.lines().map(job_of).collect();
+    assert_eq!((&again[..2], &again[2..]), (&batch[..], &[Value::Null][..]));
+    let again = world.post_as(&path, &[("idempotency-key", "k-2")], &wish).await;
+    assert_eq!((again.status.as_u16(), id(&again)), (200, rerun));
+    for (headers, body) in [
+        (&[][..], body.clone()),
+        (&[("idempotency-key", "k-9")][..], body.clone()),
+        (&headers[..], body.replace("one blue", "two blue")),
+    ] {
+        let refused = world.post_as("/v1/jobs", headers, &body).await;
+        assert_eq!(refused.error(), (422, "invalid_request".to_owned()), "{headers:?}");
+    }
+    let tried = world.post_as("/v1/jobs?dry_run=true", &headers, &body).await;
+    assert_eq!(tried.error(), (422, "invalid_request".to_owned()), "a dry run tells of today");
 }
 
 #[tokio::test]

@@ -141,6 +141,16 @@ impl World {
     }
 
     pub(crate) fn at(dir: TempDir, sqlite: SqliteOptions, set: impl FnOnce(&mut ApiOptions)) -> Self {
+        Self::with_connectors(dir, sqlite, set, &["flux"])
+    }
+
+    /// With flux under each of these names, and no other connector.
+    pub(crate) fn with_connectors(
+        dir: TempDir,
+        sqlite: SqliteOptions,
+        set: impl FnOnce(&mut ApiOptions),
+        names: &[&str],
+    ) -> Self {
         let clock = ManualClock::at(NOON);
         let as_clock: Arc<dyn Clock> = clock.clone();
         let store = SqliteStore::open(dir.path().join("longhaul.db"), sqlite, Arc::clone(&as_clock)).unwrap();
@@ -150,13 +160,16 @@ impl World {
         let registry = Arc::new(Registry::builtin().unwrap());
         let config: ConnectorConfig =
             serde_json::from_value(json!({"vendor": "flux", "credential": "env:SANDBOX_KEY"})).unwrap();
-        let flux = Arc::new(resolve("flux", &config, &registry).unwrap());
+        let connectors: BTreeMap<_, _> = names
+            .iter()
+            .map(|name| ((*name).to_owned(), Arc::new(resolve(name, &config, &registry).unwrap())))
+            .collect();
         let paints: Arc<dyn JobVendor> = Arc::new(Paints);
         let api = Api::new(ApiParts {
             store: store.clone(),
             registry,
             vendors: BTreeMap::from([("flux".to_owned(), paints)]),
-            connectors: Arc::new(BTreeMap::from([("flux".to_owned(), flux)])),
+            connectors: Arc::new(connectors),
             storage: storage(dir.path()),
             clock: as_clock,
             options,

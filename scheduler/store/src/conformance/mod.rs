@@ -67,6 +67,7 @@ macro_rules! each_store_case {
             submits::one_key_one_job_under_a_race,
             submits::the_same_key_with_another_body,
             submits::keys_live_thirty_days,
+            submits::a_key_tells_its_job,
             submits::a_path_has_one_holder,
             submits::batches_answer_in_order,
             submits::lists_page_and_filter,

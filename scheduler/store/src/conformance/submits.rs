@@ -63,6 +63,22 @@ pub async fn keys_live_thirty_days(world: World) {
     assert!(matches!(world.store.submit(vec![keyed(&world, "k", "h2")]).await.unwrap()[0], Submitted::Same(_)));
 }
 
+/// A key is asked for without submitting: its job with the same body of the same tenant, and nothing else.
+pub async fn a_key_tells_its_job(world: World) {
+    let made = world.store.submit(vec![keyed(&world, "k", "h")]).await.unwrap().remove(0);
+    let Submitted::New(made) = made else { panic!("{made:?}") };
+    let tenant = made.tenant.clone();
+    let asked = async |tenant: &str, key: &str, hash: &str| {
+        world.store.keyed(tenant, key, hash).await.unwrap().map(|job| job.id)
+    };
+    assert_eq!(asked(&tenant, "k", "h").await, Some(made.id));
+    for (tenant, key, hash) in [(tenant.as_str(), "k", "h2"), (&tenant, "k2", "h"), ("zenith", "k", "h")] {
+        assert_eq!(asked(tenant, key, hash).await, None, "{tenant} {key} {hash}");
+    }
+    world.later(30 * 24 * 3600 * 1000);
+    assert_eq!(asked(&tenant, "k", "h").await, None);
+}
+
 /// A path belongs to one job of a tenant; who comes second leaves nothing behind.
 pub async fn a_path_has_one_holder(world: World) {
     let at = |tenant: &str, path: &str| {

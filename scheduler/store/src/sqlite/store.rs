@@ -7,7 +7,7 @@ use super::submit::{self, Entry};
 use super::writer::{Session, Weight};
 use super::{Changed, SqliteStore, Store, StoreResult, chores, claim, ledger, read};
 use crate::{
-    Artifact, Chore, Claim, Claimed, ClaimedChore, Committed, ConnectorRow, ConnectorState, Event, JobFilter,
+    Artifact, Chore, Claim, Claimed, ClaimedChore, Committed, ConnectorRow, ConnectorState, Event, Job, JobFilter,
     JobRecord, JobState, Lease, NewEvent, StoredExchange, Submission, Submitted, TokenRow, Transition, UsageBy,
     UsageSum,
 };
@@ -147,6 +147,15 @@ impl Store for SqliteStore {
             s.keep_artifact(n, &artifact, &text)
         };
         self.writer.call(Weight::Durable, 1, put).await
+    }
+
+    async fn keyed(&self, tenant: &str, key: &str, hash: &str) -> StoreResult<Option<Job>> {
+        let (tenant, key, hash, now_ms) = (tenant.to_owned(), key.to_owned(), hash.to_owned(), self.time.now_ms());
+        let known = move |conn: &_| submit::known_key(conn, now_ms, &tenant, &key, &hash);
+        Ok(match self.readers.read(known).await? {
+            Some(Submitted::Same(job)) => Some(*job),
+            _ => None,
+        })
     }
 
     async fn same_bytes(&self, tenant: &str, sha256: &str, not_job: &str) -> StoreResult<Vec<(String, String)>> {

@@ -7,7 +7,7 @@ use super::row::Next;
 use super::writer::Session;
 use crate::{Job, JobBody, Submission, Submitted};
 use ring::digest::{SHA256, digest};
-use rusqlite::OptionalExtension;
+use rusqlite::{Connection, OptionalExtension};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ fn hash(prepared: &serde_json::Value) -> Done<String> {
 pub(super) fn submit(s: &mut Session<'_>, entry: &Entry) -> Done<Submitted> {
     let tenant = &entry.job.tenant;
     if let Some((key, hash)) = &entry.idempotency
-        && let Some(known) = s.known_key(tenant, key, hash)?
+        && let Some(known) = known_key(s.conn, s.now_ms, tenant, key, hash)?
     {
         return Ok(known);
     }
@@ -77,33 +77,35 @@ pub(super) fn submit(s: &mut Session<'_>, entry: &Entry) -> Done<Submitted> {
     s.insert(entry)
 }
 
-impl Session<'_> {
-    /// What a key that came before says. A key older than 30 days says nothing.
-    fn known_key(&self, tenant: &str, key: &str, hash: &str) -> Done<Option<Submitted>> {
-        let known: Option<(String, String, Option<String>)> = self
-            .conn
-            .prepare_cached(
-                "SELECT hash, job, pruned FROM idempotency WHERE tenant = ?1 AND key = ?2 AND created_ms > ?3",
-            )?
-            .query_row((tenant, key, self.now_ms - KEY_MS), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
-            .optional()?;
-        let Some((known, job, pruned)) = known else { return Ok(None) };
-        if known != hash {
-            return Ok(Some(Submitted::KeyConflict(job)));
-        }
-        let head = match pruned {
-            Some(head) => Some(head),
-            None => self
-                .conn
-                .prepare_cached("SELECT head FROM jobs WHERE id = ?1")?
-                .query_row([&job], |row| row.get(0))
-                .optional()?,
-        };
-        // A key without its job cannot be; were it so, buying again would be the worse answer.
-        let Some(head) = head else { return Ok(Some(Submitted::KeyConflict(job))) };
-        Ok(Some(Submitted::Same(Box::new(fault::parse("a job's head", &head)?))))
+/// What a key that came before says. A key older than 30 days says nothing.
+pub(super) fn known_key(
+    conn: &Connection,
+    now_ms: i64,
+    tenant: &str,
+    key: &str,
+    hash: &str,
+) -> Done<Option<Submitted>> {
+    let known: Option<(String, String, Option<String>)> = conn
+        .prepare_cached("SELECT hash, job, pruned FROM idempotency WHERE tenant = ?1 AND key = ?2 AND created_ms > ?3")?
+        .query_row((tenant, key, now_ms - KEY_MS), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .optional()?;
+    let Some((known, job, pruned)) = known else { return Ok(None) };
+    if known != hash {
+        return Ok(Some(Submitted::KeyConflict(job)));
     }
+    let head = match pruned {
+        Some(head) => Some(head),
+        None => conn
+            .prepare_cached("SELECT head FROM jobs WHERE id = ?1")?
+            .query_row([&job], |row| row.get(0))
+            .optional()?,
+    };
+    // A key without its job cannot be; were it so, buying again would be the worse answer.
+    let Some(head) = head else { return Ok(Some(Submitted::KeyConflict(job))) };
+    Ok(Some(Submitted::Same(Box::new(fault::parse("a job's head", &head)?))))
+}
 
+impl Session<'_> {
     fn insert(&mut self, entry: &Entry) -> Done<Submitted> {
         let at = self.board.at_name(self.conn, &entry.job.connector)?;
         let cid = self.board.conn(at)?.cid;
