@@ -59,7 +59,7 @@ pub(super) fn answered(mut change: Change<'_>, answer: Result<StartAnswer, Failu
         Ok(StartAnswer::Finished { vendor_job_id, outputs, report }) => {
             unstoppable(&mut change);
             finished(&mut change, vendor_job_id, Some(&outputs), report);
-            if worth_keeping(&outputs) {
+            if fits_a_row(&outputs) {
                 change.job().drafts = outputs;
             }
             change.out
@@ -138,7 +138,8 @@ fn unstoppable(change: &mut Change<'_>) {
 }
 
 /// Outputs of a synchronous answer are kept in the job unless they are large in themselves: bytes do not belong in rows.
-fn worth_keeping(outputs: &[ArtifactDraft]) -> bool {
+#[must_use]
+pub fn fits_a_row(outputs: &[ArtifactDraft]) -> bool {
     let inline = outputs.iter().map(|draft| match &draft.source {
         DraftSource::Base64 { data: text } | DraftSource::Text { text } => text.len(),
         DraftSource::Url { .. } | DraftSource::Staged { .. } | DraftSource::Link { .. } => 0,
