@@ -144,6 +144,9 @@ mod tests {
         writer.write(b"sound").await.unwrap();
         let token = staging.hold(writer.finish().await.unwrap()).unwrap();
         assert_eq!(staged(&staging, DraftSource::Staged { token: token.clone() }).await, b"sound");
+        // What only a start's answer carried is there for every repeat of the step, until its job is done with it.
+        assert_eq!(staged(&staging, DraftSource::Staged { token: token.clone() }).await, b"sound");
+        staging.discard(&token);
         let gone = stage_inline(&staging, &draft(DraftSource::Staged { token }), 0).await.unwrap_err();
         assert_eq!(gone.code, "output_lost");
     }
