@@ -6,6 +6,7 @@ pub mod clock;
 pub mod conformance;
 pub mod content;
 mod model;
+mod redis;
 mod signal;
 mod sqlite;
 pub mod storage;
@@ -14,6 +15,7 @@ mod transition;
 
 pub use advance::{Outcome, Rules, advance, connector_effect, on_claim};
 pub use model::*;
+pub use redis::{RedisOptions, RedisStore};
 pub use signal::*;
 pub use sqlite::{SqliteOptions, SqliteStore};
 pub use store::*;

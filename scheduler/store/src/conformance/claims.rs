@@ -24,8 +24,12 @@ pub async fn outputs_then_going_then_starts(world: World) {
     }
     outputs.sort();
     let ids = outputs.into_iter().chain(expected).map(|(_, id)| id).chain([start]).collect::<Vec<_>>();
-    assert_eq!(world.ids(3).await, ids[..3]);
-    assert_eq!(world.ids(100).await, ids[3..]);
+    if world.ordered() {
+        assert_eq!(world.ids(3).await, ids[..3]);
+        assert_eq!(world.ids(100).await, ids[3..]);
+    } else {
+        assert_eq!(world.ids(100).await, ids);
+    }
     assert!(world.ids(100).await.is_empty(), "everything is leased");
 }
 
@@ -40,8 +44,12 @@ pub async fn starts_by_priority_then_due_time(world: World) {
     }
     expected.sort();
     let ids: Vec<_> = expected.into_iter().map(|(_, _, id)| id).collect();
-    assert_eq!(world.ids(4).await, ids[..4]);
-    assert_eq!(world.ids(4).await, ids[4..]);
+    if world.ordered() {
+        assert_eq!(world.ids(4).await, ids[..4]);
+        assert_eq!(world.ids(4).await, ids[4..]);
+    } else {
+        assert_eq!(world.ids(100).await, ids);
+    }
 }
 
 /// A step that is due later is not handed out, and the claim says how long that is.

@@ -65,10 +65,12 @@ pub async fn pruning_takes_old_ends_only(world: World) {
     let newest = end(&world, JobState::Succeeded).await;
     assert_eq!(world.store.prune(NOON + 1_000_000, 10).await.unwrap(), [newest]);
     let world = world.reopen().await;
-    assert_eq!(world.store.last_position().await.unwrap(), before + 2);
-    world.submit(world.job("flux")).await;
+    let last = world.store.last_position().await.unwrap();
+    assert!(if world.ordered() { last == before + 2 } else { last >= before }, "{last} {before}");
+    let id = world.submit(world.job("flux")).await.id;
     let after = world.store.all_events(None, before, 10).await.unwrap();
-    assert_eq!(after.iter().map(|(position, _)| *position).collect::<Vec<_>>(), [before + 3]);
+    assert_eq!(after.iter().map(|(_, event)| event.job.as_str()).collect::<Vec<_>>(), [id]);
+    assert!(if world.ordered() { after[0].0 == before + 3 } else { after[0].0 > before }, "{after:?} {before}");
 }
 
 /// Retention shorter than a key's life must not buy a job again.

@@ -25,6 +25,12 @@ pub trait Harness: Send + Sync {
 pub trait Place: Send + Sync {
     /// Opens the store here: empty at first, later with what was in it.
     async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn Store>;
+
+    /// Whether a claim for fewer jobs than are due brings the very first of them, and positions of events are counted
+    /// without gaps. A store in several shards keeps order within each, and over all that one claim brings.
+    fn ordered(&self) -> bool {
+        true
+    }
 }
 
 /// When every case begins: 2026-11-30T12:00:00Z.
@@ -50,6 +56,11 @@ impl World {
         let place = harness.place().await;
         let store = place.open(clock.clone()).await;
         Self { place, clock, store, next: AtomicU64::new(1) }
+    }
+
+    /// Whether order holds over all jobs: see [`Place::ordered`].
+    pub fn ordered(&self) -> bool {
+        self.place.ordered()
     }
 
     /// Closes the store and opens it again.

@@ -1,0 +1,344 @@
+//! Claims, renewals and hand-backs over the shards.
+
+use super::Inner;
+use super::value::{Row, int, list, pack, parse, text};
+use crate::{Claim, Claimed, Job, Lease, StoreResult};
+use redis::Value;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A time that never comes, as scripts write it.
+pub(super) const NEVER: i64 = 9_007_199_254_740_000;
+/// Leases that one call renews or hands back.
+const CHUNK: usize = 128;
+/// Fields of one leased row.
+const ROW: usize = 7;
+
+/// A leased row whose texts may be known here already.
+struct Raw {
+    id: String,
+    rev: u64,
+    fence: u64,
+    kills: u32,
+    seq: u64,
+    head: String,
+    body: String,
+}
+
+/// What one shard's claim brought.
+struct Brought {
+    shard: u32,
+    next: i64,
+    rows: Vec<Raw>,
+    /// Jobs that wait for their connector's gate: id, connector.
+    asked: Vec<(String, String)>,
+}
+
+impl Inner {
+    pub(super) async fn claim(&self, worker: &str, most: usize, lease: Duration) -> StoreResult<Claim> {
+        let lease_ms = millis(lease);
+        let mut jobs = Vec::new();
+        self.reopen_gates();
+        let mut open: Vec<u32> = self.due_shards();
+        while !open.is_empty() && jobs.len() < most {
+            let (each, over) = ((most - jobs.len()) / open.len(), (most - jobs.len()) % open.len());
+            let mut idle = open.split_off(if each == 0 { over } else { open.len() });
+            let shares = open.iter().enumerate().map(|(at, shard)| (*shard, each + usize::from(at < over)));
+            let calls = shares.map(|(shard, share)| async move {
+                StoreResult::Ok((share, self.claim_shard(shard, worker, share, lease_ms).await?))
+            });
+            let mut again = Vec::new();
+            for (share, brought) in futures::future::try_join_all(calls).await? {
+                let (shard, full) = (brought.shard, brought.rows.len() + brought.asked.len() >= share);
+                jobs.extend(self.settle(brought, worker, lease_ms).await?);
+                if full {
+                    again.push(shard);
+                }
+            }
+            // Those that were not asked come first now.
+            idle.extend(again);
+            open = idle;
+        }
+        if self.names.shards() > 1 {
+            jobs.sort_by_cached_key(|claimed| order(&claimed.job));
+        }
+        let now_ms = self.now().await?;
+        let next = self.next.iter().map(|next| next.load(Ordering::Acquire)).min().unwrap_or(NEVER);
+        let next = next.min(self.gates_open());
+        let next_due = (next < NEVER).then(|| Duration::from_millis(u64::try_from(next - now_ms).unwrap_or(0)));
+        Ok(Claim { now_ms, jobs, next_due })
+    }
+
+    /// Shards where something may be due, a different one first each time.
+    fn due_shards(&self) -> Vec<u32> {
+        let now = self.time.now_ms();
+        let shards = self.names.shards();
+        let first = self.turn.fetch_add(1, Ordering::Relaxed) % shards;
+        let due = |shard: &u32| {
+            usize::try_from(*shard)
+                .ok()
+                .and_then(|at| self.next.get(at))
+                .is_none_or(|next| next.load(Ordering::Acquire) <= now)
+        };
+        let some: Vec<u32> = (first..shards).chain(0..first).filter(due).collect();
+        // Whoever asks although nothing was promised is told exactly how things stand.
+        if some.is_empty() { (0..shards).collect() } else { some }
+    }
+
+    async fn claim_shard(&self, shard: u32, worker: &str, most: usize, lease_ms: i64) -> StoreResult<Brought> {
+        let nonce = self.nonce();
+        let lost = self.take_lost(worker, shard);
+        // Whatever is said from now on counts again.
+        if let Some(next) = usize::try_from(shard).ok().and_then(|at| self.next.get(at)) {
+            next.store(NEVER, Ordering::Release);
+        }
+        let args = [
+            self.common(shard, worker)?,
+            pack(&(most, lease_ms, &nonce, &lost, self.restricted(), HashMap::<String, f64>::new()))?,
+        ];
+        let answer = self.once(&self.scripts.claim, shard, &args, worker, nonce).await;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.look_at(shard, 0);
+                return Err(error);
+            }
+        };
+        let mut row = Row::of(answer)?;
+        self.time.heard(row.int()?);
+        let next = row.int()?;
+        let rows = raws(row.next()?)?;
+        let mut asked = Vec::new();
+        let mut flat = list(row.next()?)?.into_iter();
+        while let (Some(id), Some(connector), Some(_kind), Some(_tenant)) =
+            (flat.next(), flat.next(), flat.next(), flat.next())
+        {
+            asked.push((text(id)?, text(connector)?));
+        }
+        self.look_at(shard, next);
+        Ok(Brought { shard, next, rows, asked })
+    }
+
+    /// Asks the gates of what must be asked for, leases what they let through, and reads what is not known here.
+    async fn settle(&self, brought: Brought, worker: &str, lease_ms: i64) -> StoreResult<Vec<Claimed>> {
+        let Brought { shard, rows, asked, next } = brought;
+        let mut raws = rows;
+        if !asked.is_empty() {
+            let mut by: BTreeMap<String, Vec<String>> = BTreeMap::new();
+            for (id, connector) in asked {
+                by.entry(connector).or_default().push(id);
+            }
+            for (connector, ids) in by {
+                raws.extend(self.through_gate(shard, worker, lease_ms, &connector, ids).await?);
+            }
+            if next <= self.time.now_ms() {
+                self.look_at(shard, next);
+            }
+        }
+        self.read_raws(raws).await
+    }
+
+    async fn through_gate(
+        &self,
+        shard: u32,
+        worker: &str,
+        lease_ms: i64,
+        connector: &str,
+        ids: Vec<String>,
+    ) -> StoreResult<Vec<Raw>> {
+        let mark = self.nonce();
+        let wanted = ids.len();
+        let let_in = self.ask_gate(connector, &mark, &ids).await?;
+        if let_in.len() < wanted {
+            self.mark_full(connector);
+        }
+        if let_in.is_empty() {
+            return Ok(Vec::new());
+        }
+        let nonce = self.nonce();
+        let lost = self.take_lost(worker, shard);
+        let mut args =
+            vec![self.common(shard, worker)?, pack(&(lease_ms, &nonce, &lost, HashMap::<String, f64>::new()))?];
+        args.extend(let_in.iter().map(|id| id.clone().into_bytes()));
+        let answer = self.once(&self.scripts.take, shard, &args, worker, nonce).await?;
+        let mut row = Row::of(answer)?;
+        self.time.heard(row.int()?);
+        row.int()?;
+        let taken = raws(row.next()?)?;
+        if !taken.is_empty() {
+            self.look_at(shard, self.time.now_ms() + lease_ms);
+        }
+        let missed: Vec<String> = let_in.into_iter().filter(|id| !taken.iter().any(|raw| raw.id == *id)).collect();
+        if !missed.is_empty() {
+            self.leave_gate(connector, &mark, &missed).await?;
+        }
+        Ok(taken)
+    }
+
+    async fn read_raws(&self, raws: Vec<Raw>) -> StoreResult<Vec<Claimed>> {
+        let mut jobs = Vec::with_capacity(raws.len());
+        let mut missing = Vec::new();
+        for raw in raws {
+            let at = jobs.len();
+            jobs.push(None);
+            let known = if raw.head.is_empty() { self.cache().take(&raw.id, raw.rev) } else { None };
+            let body = if raw.head.is_empty() { None } else { self.cache().body(&raw.id) };
+            match known {
+                Some((job, body)) => set(&mut jobs, at, claimed(raw, job, body)),
+                None if raw.head.is_empty() => missing.push((at, raw)),
+                None => {
+                    let read = self.read_texts(&raw, body);
+                    set(&mut jobs, at, read.and_then(|(job, body)| claimed(raw, job, body)));
+                }
+            }
+        }
+        let reads = missing.into_iter().map(|(at, mut raw)| async move {
+            let mut row =
+                Row::of(self.link.run(redis::cmd("HMGET").arg(self.names.job(&raw.id)).arg(&["h", "b"])).await?)?;
+            (raw.head, raw.body) = (row.maybe()?.unwrap_or_default(), row.maybe()?.unwrap_or_default());
+            StoreResult::Ok((at, raw))
+        });
+        for (at, raw) in futures::future::try_join_all(reads).await? {
+            let body = self.cache().body(&raw.id);
+            let read = self.read_texts(&raw, body);
+            set(&mut jobs, at, read.and_then(|(job, body)| claimed(raw, job, body)));
+        }
+        Ok(jobs.into_iter().flatten().collect())
+    }
+
+    /// A head and a body out of their texts. One that does not read stays leased and is not run.
+    fn read_texts(&self, raw: &Raw, body: Option<Arc<crate::JobBody>>) -> Option<(Job, Arc<crate::JobBody>)> {
+        let read = || {
+            let job: Job = parse("a job's head", &raw.head)?;
+            let body = match body {
+                Some(body) => body,
+                None => {
+                    let body = Arc::new(parse("a job's body", &raw.body)?);
+                    self.cache().keep(&raw.id, &body, raw.body.len() * 2);
+                    body
+                }
+            };
+            StoreResult::Ok((job, body))
+        };
+        read()
+            .map_err(
+                |error| tracing::error!(%error, job = raw.id, "a job does not read: it stays leased and is not run"),
+            )
+            .ok()
+    }
+
+    pub(super) async fn renew(&self, leases: &[Lease], lease: Duration) -> StoreResult<Vec<bool>> {
+        let mut kept = vec![false; leases.len()];
+        let mut calls = Vec::new();
+        for (shard, ats) in self.by_shard(leases) {
+            for chunk in ats.chunks(CHUNK) {
+                let mut call = vec![rmp(&millis(lease))];
+                push_leases(&mut call, leases, chunk);
+                let args = [self.common(shard, "")?, array(&call)];
+                let chunk = chunk.to_vec();
+                calls.push(async move {
+                    StoreResult::Ok((chunk, list(self.on_shard(&self.scripts.renew, shard, &args).await?)?))
+                });
+            }
+        }
+        for (ats, answers) in futures::future::try_join_all(calls).await? {
+            for (at, answer) in ats.into_iter().zip(answers) {
+                if let Some(kept) = kept.get_mut(at) {
+                    *kept = int(&answer)? == 1;
+                }
+            }
+        }
+        Ok(kept)
+    }
+
+    pub(super) async fn release(&self, leases: &[Lease]) -> StoreResult<()> {
+        for (shard, ats) in self.by_shard(leases) {
+            for chunk in ats.chunks(CHUNK) {
+                let mut call = Vec::new();
+                push_leases(&mut call, leases, chunk);
+                let args = [self.common(shard, "")?, array(&call)];
+                let mut freed = list(self.on_shard(&self.scripts.release, shard, &args).await?)?.into_iter();
+                while let (Some(id), Some(connector)) = (freed.next(), freed.next()) {
+                    self.free(&text(connector)?, &text(id)?).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn by_shard(&self, leases: &[Lease]) -> BTreeMap<u32, Vec<usize>> {
+        let mut shards: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (at, lease) in leases.iter().enumerate() {
+            shards.entry(self.names.shard_of(&lease.job)).or_default().push(at);
+        }
+        shards
+    }
+}
+
+fn set(jobs: &mut [Option<Claimed>], at: usize, job: Option<Claimed>) {
+    if let Some(place) = jobs.get_mut(at) {
+        *place = job;
+    }
+}
+
+/// Outputs by when their links die, then steps under way by due time, then starts by priority and due time.
+fn order(job: &Job) -> (u8, i64, i64, String) {
+    let due = job.due_at.map_or(0, |due| due.resolve(0));
+    let (rank, first) = match job.step {
+        Some(longhaul_registry::Step::Outputs) => (0, job.outputs_expire_at.map_or(i64::MAX, |dies| dies.resolve(0))),
+        Some(longhaul_registry::Step::Start) if job.start_sent.is_none() => (2, -i64::from(job.priority)),
+        _ => (1, due),
+    };
+    (rank, first, due, job.id.clone())
+}
+
+#[allow(clippy::unnecessary_wraps)]
+fn claimed(raw: Raw, mut job: Job, body: Arc<crate::JobBody>) -> Option<Claimed> {
+    (job.kills, job.seq) = (raw.kills, raw.seq);
+    Some(Claimed { rev: raw.rev, body, lease: Lease { job: raw.id, fence: raw.fence }, job })
+}
+
+fn raws(value: Value) -> StoreResult<Vec<Raw>> {
+    let flat = list(value)?;
+    let mut all = Vec::with_capacity(flat.len() / ROW);
+    let mut row = Row::of(Value::Array(flat))?;
+    while row.left() >= ROW {
+        all.push(Raw {
+            id: row.text()?,
+            rev: row.count()?,
+            fence: row.count()?,
+            kills: u32::try_from(row.int()?).unwrap_or(u32::MAX),
+            seq: row.count()?,
+            head: row.maybe()?.unwrap_or_default(),
+            body: row.maybe()?.unwrap_or_default(),
+        });
+    }
+    Ok(all)
+}
+
+/// Leases of one call, flat.
+fn push_leases(call: &mut Vec<Vec<u8>>, leases: &[Lease], chunk: &[usize]) {
+    for lease in chunk.iter().filter_map(|at| leases.get(*at)) {
+        call.push(rmp(&lease.job));
+        call.push(rmp(&lease.fence));
+    }
+}
+
+fn rmp(value: &impl serde::Serialize) -> Vec<u8> {
+    rmp_serde::to_vec(value).unwrap_or_default()
+}
+
+/// An array of values of different kinds, already written.
+fn array(parts: &[Vec<u8>]) -> Vec<u8> {
+    let count = u16::try_from(parts.len()).unwrap_or(u16::MAX);
+    let mut out = vec![0xdc];
+    out.extend(count.to_be_bytes());
+    out.extend(parts.iter().flatten());
+    out
+}
+
+pub(super) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX).min(i64::from(u32::MAX) * 1_000)
+}

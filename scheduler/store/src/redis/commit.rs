@@ -1,0 +1,153 @@
+//! Transitions: what lies on other slots is claimed, the rest is one script.
+
+use super::draft::{self, Change, Stand, artifacts, book, lines, state_code};
+use super::value::{Row, list, maybe, pack, parse, write};
+use super::{Inner, submit};
+use crate::{Committed, Job, Lease, StoreResult, Transition};
+use std::sync::Arc;
+
+/// Exchanges kept a job.
+const EXCHANGES: u32 = 128;
+/// Compressed bytes of exchanges kept a job: they lie in memory.
+const EXCHANGE_BYTES: u32 = 256 << 10;
+
+impl Inner {
+    pub(super) async fn commit(&self, lease: &Lease, rev: u64, transition: Transition) -> StoreResult<Committed> {
+        // One lease commits a revision once: sent again, it is the same commit.
+        let nonce = format!("{}.{rev}", lease.fence);
+        let fence = i64::try_from(lease.fence).unwrap_or(i64::MAX);
+        self.transition(&lease.job, fence, rev, &nonce, transition).await
+    }
+
+    pub(super) async fn apply(&self, job: &str, rev: u64, transition: Transition) -> StoreResult<Committed> {
+        let nonce = self.nonce();
+        self.transition(job, -1, rev, &nonce, transition).await
+    }
+
+    async fn transition(
+        &self,
+        id: &str,
+        fence: i64,
+        rev: u64,
+        nonce: &str,
+        transition: Transition,
+    ) -> StoreResult<Committed> {
+        let now = self.time.now_ms();
+        let Transition { mut job, keep_lease, events, usage, artifacts: found, raws, chores } = transition;
+        if job.id != id {
+            if self.head_of(id).await?.is_none() {
+                return Ok(Committed::Lost);
+            }
+            return Err(crate::StoreError::Refused(format!("a transition of {} was committed as {id}", job.id)));
+        }
+        job.resolve(now);
+        job.seq = job.seq.saturating_add(u64::try_from(events.len()).unwrap_or(0));
+        let (mut fields, mut ledger) = (Vec::new(), Vec::new());
+        if !usage.is_empty() {
+            let standing = maybe(self.link.run(redis::cmd("HGET").arg(self.names.job(id)).arg("u")).await?)?;
+            let books = book(&job, standing.as_deref().unwrap_or_default(), &usage, now)?;
+            job.cost_usd = books.cost;
+            ledger = books.changed;
+            fields.extend(["u".to_owned(), books.all]);
+        }
+        let ids = artifacts(&found, &mut fields)?;
+        self.claim_elsewhere(&job, &found, now).await?;
+        let stand = Stand::of(&job, now);
+        let head = write("a job's head", &job)?;
+        let mut told = Vec::with_capacity(chores.len() * 2);
+        for one in &chores {
+            let (connector, text) = draft::chore(one)?;
+            told.extend([connector, text]);
+        }
+        let (exchanges, texts): (Vec<_>, Vec<_>) =
+            raws.into_iter().map(draft::exchange).collect::<StoreResult<Vec<_>>>()?.into_iter().unzip();
+        let change = Change {
+            id,
+            fence,
+            rev,
+            nonce,
+            head: &head,
+            state: state_code(job.state),
+            kind: stand.kind,
+            due: stand.due,
+            dies: stand.dies,
+            priority: job.priority,
+            slot: stand.slot,
+            keep: if fence < 0 { -1 } else { i8::from(keep_lease) },
+            finished: stand.finished,
+            kills: job.kills,
+            events: lines(&events, job.attempt)?,
+            exchanges,
+            chores: told,
+            fields,
+            ledger,
+            artifacts: ids,
+        };
+        let shard = self.names.shard_of(id);
+        let mut args = vec![self.common(shard, "")?, pack(&change)?];
+        args.extend(texts);
+        let answer = self.on_shard(&self.scripts.commit, shard, &args).await?;
+        let one = list(answer)?.into_iter().next().ok_or_else(|| super::value::strange("a commit"))?;
+        self.read_outcome(one, job).await
+    }
+
+    async fn read_outcome(&self, answer: redis::Value, mut job: Job) -> StoreResult<Committed> {
+        let mut row = Row::of(answer)?;
+        match row.int()? {
+            1 => {
+                let rev = row.count()?;
+                job.seq = row.count()?;
+                let freed = row.text()?;
+                self.cache().wrote(&job, rev);
+                if !freed.is_empty() {
+                    self.free(&freed, &job.id).await?;
+                }
+                Ok(Committed::Done(Box::new(job), rev))
+            }
+            2 => {
+                let mut now: Job = parse("a job's head", &row.text()?)?;
+                let rev = row.count()?;
+                now.seq = row.count()?;
+                now.kills = u32::try_from(row.int()?).unwrap_or(u32::MAX);
+                Ok(Committed::Changed(Box::new(now), rev))
+            }
+            _ => Ok(Committed::Lost),
+        }
+    }
+
+    /// What lies on other slots names this job before the job names it: whoever reads it looks at the job too.
+    async fn claim_elsewhere(&self, job: &Job, found: &[crate::Artifact], now: i64) -> StoreResult<()> {
+        if let Some(vendor_job_id) = &job.vendor_job_id
+            && job.step.is_some()
+            && self.cache().holds_id(&job.id) != Some(vendor_job_id.clone())
+        {
+            let name = self.names.vendor_id(&job.connector, vendor_job_id);
+            self.link.run(redis::cmd("SET").arg(name).arg(&job.id).arg("NX")).await?;
+            self.cache().held_id(&job.id, vendor_job_id);
+        }
+        if found.is_empty() {
+            return Ok(());
+        }
+        let known = self.cache().body(&job.id);
+        let body = match known {
+            Some(body) => body,
+            None => match maybe(self.link.run(redis::cmd("HGET").arg(self.names.job(&job.id)).arg("b")).await?)? {
+                Some(body) => Arc::new(parse("a job's body", &body)?),
+                None => return Ok(()),
+            },
+        };
+        let mark = format!("{}\u{1f}{}", job.id, submit::request_hash(&body)?);
+        for artifact in found {
+            self.link.run(redis::cmd("SET").arg(self.names.artifact(&artifact.id)).arg(&job.id)).await?;
+            let bytes = self.names.bytes(&artifact.tenant, &artifact.sha256);
+            self.link.run(redis::cmd("ZADD").arg(bytes).arg("NX").arg(now).arg(&mark)).await?;
+        }
+        Ok(())
+    }
+
+    /// The bounds that scripts keep, with what every script is told.
+    pub(super) fn common(&self, shard: u32, worker: &str) -> StoreResult<Vec<u8>> {
+        let channel = self.names.channel();
+        pack(&(self.time.argument(), worker, self.names.shards(), shard, channel, EXCHANGES, EXCHANGE_BYTES, &self.me))
+    }
+}

@@ -1,0 +1,105 @@
+-- ARGV[2..]: commits, each followed by its exchanges' packed texts: {id, fence (-1: a signal), rev, nonce, head, state, kind, due, dies, prio, slot, keep (-1: a
+-- signal), finished (-1: not final), kills, events, exchanges, chores, fields, ledger, artifacts}. Answers for each {1, rev, seq, freed},
+-- {2, head, rev, seq, kills} where another revision stands, {3} where the lease is another's.
+local FIRST, MOST, BYTES = 16, tonumber(A[6]), tonumber(A[7])
+local function drop(key, x)
+  -- From the middle: how a job began and how it stands are what people look for.
+  while x[3] > MOST or x[4] > BYTES do
+    local from = x[3] > FIRST and x[5] or x[6]
+    if from <= FIRST and x[3] > FIRST then from = FIRST + 1 end
+    local gone
+    while from < x[1] do
+      gone = call('HSTRLEN', key, 'y' .. from)
+      if gone > 0 then break end
+      from = from + 1
+    end
+    if from >= x[1] then return end
+    call('HDEL', key, 'x' .. from, 'y' .. from)
+    x[3], x[4] = x[3] - 1, x[4] - gone
+    if from > FIRST then x[5] = from + 1 else x[6] = from + 1 end
+  end
+end
+-- Records exchanges; answers the number of the last.
+local function record(id, list, texts)
+  local key = jkey(id)
+  local x = call('HGET', key, 'x')
+  -- {last number, its fingerprint, how many, bytes, lowest droppable, lowest droppable of the first}
+  x = x and cmsgpack.unpack(x) or {0, '', 0, 0, FIRST + 1, 2}
+  for i = 1, #list do
+    local e = list[i]
+    if x[1] > 0 and x[2] == e[1] then
+      local one = cmsgpack.unpack(call('HGET', key, 'x' .. x[1]))
+      one[1], one[3] = one[1] + 1, now
+      call('HSET', key, 'x' .. x[1], cmsgpack.pack(one))
+    else
+      x[1], x[2], x[3], x[4] = x[1] + 1, e[1], x[3] + 1, x[4] + #ARGV[texts + i]
+      call('HSET', key, 'x' .. x[1], cmsgpack.pack({1, now, now, e[2], e[3], e[4], e[1]}), 'y' .. x[1], ARGV[texts + i])
+      drop(key, x)
+    end
+  end
+  call('HSET', key, 'x', cmsgpack.pack(x))
+  return x[1]
+end
+local function apply(c, m, at)
+  local id = c[1]
+  local raw = #c[16] > 0 and record(id, c[16], at) or 0
+  local fields = c[18]
+  history(id, m, c[15], raw, fields)
+  local live = m[OWNER] ~= '' and m[UNTIL] > now
+  local was_queued = m[Z] ~= 0
+  local was_slot = m[SLOT]
+  m[REV], m[NONCE], m[KILLS] = m[REV] + 1, c[4], c[14]
+  state(id, m, c[6])
+  m[KIND], m[DUE], m[DIES], m[PRIO] = c[7], c[8], c[9], c[10]
+  local keep
+  if c[12] >= 0 then keep = c[12] == 1 and m[KIND] ~= 0
+  -- An ended lease of a job that had nothing to do tells of no killed worker.
+  else keep = live or (m[OWNER] ~= '' and was_queued) end
+  local freed
+  if keep then
+    freed = slot(id, m, (c[11] == 1 or (was_slot == 1 and m[KIND] == 1)) and 1 or 0)
+    if m[KIND] == 0 then leave(id, m)
+    else enter(id, m, GOING, m[UNTIL], m[UNTIL]) end
+  else
+    freed = slot(id, m, c[11])
+    unlease(id, m)
+  end
+  if c[13] >= 0 then call('ZADD', P .. 'fin', c[13], id) else call('ZREM', P .. 'fin', id) end
+  for i = 1, #c[17], 2 do chore(c[17][i], c[17][i + 1], now) end
+  ledger(c[19])
+  if #c[20] > 0 then
+    local known = call('HGET', jkey(id), 'al')
+    known = known and cmsgpack.unpack(known) or {}
+    local has = {}
+    for _, one in ipairs(known) do has[one] = true end
+    for _, one in ipairs(c[20]) do
+      if not has[one] then known[#known + 1] = one end
+    end
+    call('HSET', jkey(id), 'al', cmsgpack.pack(known))
+  end
+  save(id, m, 'h', c[5])
+  save_all(id, fields)
+  tell(id, m)
+  return {1, m[REV], m[SEQ], freed and m[CONN] or ''}
+end
+local out = {}
+local a = 2
+while a <= #ARGV do
+  local c = cmsgpack.unpack(ARGV[a])
+  local m = load(c[1])
+  if not m then
+    out[#out + 1] = {3}
+  elseif m[NONCE] == c[4] and m[REV] == c[3] + 1 then
+    -- The same commit once more: its answer was lost.
+    out[#out + 1] = {1, m[REV], m[SEQ], ''}
+  elseif c[2] >= 0 and (m[FENCE] ~= c[2] or m[OWNER] == '') then
+    out[#out + 1] = {3}
+  elseif m[REV] ~= c[3] then
+    out[#out + 1] = {2, call('HGET', jkey(c[1]), 'h'), m[REV], m[SEQ], m[KILLS]}
+  else
+    out[#out + 1] = apply(c, m, a)
+  end
+  a = a + 1 + #c[16]
+end
+wake()
+return {now, woke, out}

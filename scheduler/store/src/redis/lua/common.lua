@@ -1,0 +1,155 @@
+-- Shared by every script on a shard. KEYS[1] is the shard's state, `<prefix>{<shard>}:s`; all other keys of the shard
+-- begin alike and hash to the same slot. ARGV[1] is {now, worker, shards, shard, channel, most
+-- exchanges, most bytes of them, process}: `now` is 0 where the server's own clock counts. Scripts apply; what happens to a job is decided before they are called.
+local P = string.sub(KEYS[1], 1, -2)
+local A = cmsgpack.unpack(ARGV[1])
+local call = redis.call
+local now = A[1]
+if now == 0 then
+  local t = call('TIME')
+  now = t[1] * 1000 + math.floor(t[2] / 1000)
+end
+local NEVER = 9007199254740000
+-- A job's moving numbers, the field `m` of its hash.
+local REV, SEQ, STATE, SLOT, FENCE, OWNER, UNTIL, Z, KIND, DUE, DIES, PRIO, KILLS, CONN, TENANT, LAST, NONCE, CREATED =
+  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18
+-- Lines of the queue: going (and leased, by the lease's end), outputs, fresh, later, placed. KIND: 1 a fresh start,
+-- 2 outputs, 3 any other step, 0 none.
+local GOING, OUTPUTS, FRESH, LATER, PLACED = 1, 2, 3, 4, 5
+
+local function jkey(id) return P .. 'j:' .. id end
+local function load(id)
+  local m = call('HGET', jkey(id), 'm')
+  return m and cmsgpack.unpack(m)
+end
+local function zkey(z, m)
+  if z == GOING then return P .. 'g:' .. m[CONN] end
+  if z == OUTPUTS then return P .. 'o:' .. m[CONN] end
+  if z == FRESH then return P .. 'f:' .. m[CONN] .. ':' .. m[TENANT] end
+  if z == LATER then return P .. 'l' end
+  return P .. 'p:' .. m[CONN]
+end
+-- Where a job without a lease stands: its line, its place in it, and when a claim may have to look there.
+local function stand(m)
+  local kind, due = m[KIND], m[DUE]
+  if kind == 0 then return 0, 0, NEVER end
+  if kind == 3 then return GOING, due, due end
+  if due > now then return LATER, due, due end
+  -- Links that do not die come last, by due time; a double holds both scales exactly.
+  if kind == 2 then return OUTPUTS, m[DIES] >= 0 and m[DIES] or 4e15 + due, now end
+  return m[SLOT] == 1 and PLACED or FRESH, -m[PRIO] * 4e12 + due, now
+end
+local function leave(id, m)
+  if m[Z] == 0 then return end
+  local key = zkey(m[Z], m)
+  call('ZREM', key, id)
+  if m[Z] == FRESH and call('EXISTS', key) == 0 then
+    call('ZREM', P .. 'ft:' .. m[CONN], m[TENANT])
+  end
+  m[Z] = 0
+end
+local promised
+local woke = 0
+local function told(at)
+  if promised == nil then promised = tonumber(call('HGET', KEYS[1], 'promised') or NEVER) end
+  if at < promised then
+    promised = at
+    call('HSET', KEYS[1], 'promised', at)
+    woke = 1
+  end
+end
+-- Puts a job into a line, taking it out of the one it stood in.
+local function enter(id, m, z, score, at)
+  if m[Z] ~= z then leave(id, m) end
+  m[Z] = z
+  if z == 0 then return end
+  call('ZADD', zkey(z, m), score, id)
+  if z == FRESH then
+    local ft = P .. 'ft:' .. m[CONN]
+    if not call('ZSCORE', ft, m[TENANT]) then
+      -- Who comes back has no claim on the time that it was away.
+      local first = call('ZRANGE', ft, 0, 0, 'WITHSCORES')
+      local v = first[2] or call('HGET', KEYS[1], 'v:' .. m[CONN]) or 0
+      call('ZADD', ft, v, m[TENANT])
+    end
+  end
+  told(at)
+end
+local function unlease(id, m)
+  m[OWNER], m[UNTIL] = '', 0
+  local z, score, at = stand(m)
+  enter(id, m, z, score, at)
+end
+local function slot(id, m, takes)
+  if m[SLOT] == takes then return false end
+  if takes == 1 then call('SADD', P .. 'sl:' .. m[CONN], id) else call('SREM', P .. 'sl:' .. m[CONN], id) end
+  m[SLOT] = takes
+  return takes == 0
+end
+local function state(id, m, to)
+  if m[STATE] == to then return end
+  local from = m[STATE]
+  call('HINCRBY', P .. 'n', m[CONN] .. '|' .. from, -1)
+  call('HINCRBY', P .. 'n', m[CONN] .. '|' .. to, 1)
+  call('ZREM', P .. 'js:' .. from, id)
+  call('ZADD', P .. 'js:' .. to, m[CREATED], id)
+  m[STATE] = to
+end
+local function save(id, m, ...)
+  call('HSET', jkey(id), 'm', cmsgpack.pack(m), ...)
+end
+-- Fields beyond what one call may take go in pieces.
+local function save_all(id, fields)
+  for from = 1, #fields, 200 do
+    call('HSET', jkey(id), unpack(fields, from, math.min(from + 199, #fields)))
+  end
+end
+local function ledger(lines)
+  for i = 1, #lines, 3 do
+    call('SADD', P .. 'ld', lines[i])
+    call('HSET', P .. 'u:' .. lines[i], lines[i + 1], lines[i + 2])
+  end
+end
+local function tell(id, m)
+  call('PUBLISH', A[5], cmsgpack.pack({'c', id, m[TENANT], m[SEQ], m[STATE]}))
+end
+local function wake()
+  if woke == 1 then call('PUBLISH', A[5], cmsgpack.pack({'w', A[8], A[4]})) end
+end
+-- The next position: dense where there is one shard; else it tells the time, so that shards can be merged.
+local function position()
+  local last = tonumber(call('HGET', KEYS[1], 'pos') or 0)
+  local pos
+  if A[3] == 1 then pos = last + 1 else
+    pos = math.max(last + 64, (now - 1767225600000) * 8192 + A[4])
+  end
+  call('HSET', KEYS[1], 'pos', pos)
+  return pos
+end
+-- Appends lines of history; answers the fields to write.
+local function history(id, m, events, raw, fields)
+  for i = 1, #events do
+    m[SEQ] = m[SEQ] + 1
+    local pos = position()
+    fields[#fields + 1] = 'e' .. m[SEQ]
+    fields[#fields + 1] = string.format('%d,%d,%d,', pos, now, raw or 0) .. events[i]
+    call('XADD', P .. 'ev', 'MAXLEN', '~', 200000, string.format('%d-1', pos), 'j', id, 's', m[SEQ], 't', m[TENANT])
+  end
+end
+local function chore(conn, text, at)
+  if conn ~= '' then
+    local waiting = call('HGET', P .. 'cc', conn)
+    if waiting then
+      local was = tonumber(call('ZSCORE', P .. 'cz', waiting))
+      if at < was then call('ZADD', P .. 'cz', at, waiting) end
+      told(at)
+      return
+    end
+  end
+  local n = call('HINCRBY', KEYS[1], 'chore', 1)
+  local id = string.format('%d', n * A[3] + A[4])
+  if conn ~= '' then call('HSET', P .. 'cc', conn, id) end
+  call('HSET', P .. 'cd', id, cmsgpack.pack({0, 0, '', now, conn, text}))
+  call('ZADD', P .. 'cz', at, id)
+  told(at)
+end

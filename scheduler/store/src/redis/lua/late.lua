@@ -1,0 +1,34 @@
+-- ARGV[2] is a map of connectors whose places are all taken. Answers when the oldest step that could run was due, or -1.
+local full = cmsgpack.unpack(ARGV[2])
+local oldest = NEVER
+local function see(at) if at and tonumber(at) < oldest then oldest = tonumber(at) end end
+see(call('ZRANGE', P .. 'l', 0, 0, 'WITHSCORES')[2])
+local function starts_of(key)
+  -- One look for each priority: the first of each is its oldest.
+  local from = '-inf'
+  for _ = 1, 201 do
+    local one = call('ZRANGEBYSCORE', key, from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    if not one[2] then return end
+    local score = tonumber(one[2])
+    local level = math.floor(score / 4e12)
+    see(score - level * 4e12)
+    from = string.format('%.0f', (level + 1) * 4e12)
+  end
+end
+for _, conn in ipairs(call('SMEMBERS', P .. 'cs')) do
+  local h = call('HGET', P .. 'hold', conn)
+  if h ~= 'p' then
+    see(call('ZRANGE', P .. 'g:' .. conn, 0, 0, 'WITHSCORES')[2])
+    for _, id in ipairs(call('ZRANGE', P .. 'o:' .. conn, 0, 99)) do
+      local m = load(id)
+      if m then see(m[DUE]) end
+    end
+    if not h or (string.sub(h, 1, 1) == 'c' and tonumber(string.sub(h, 3)) <= now) then
+      starts_of(P .. 'p:' .. conn)
+      if not full[conn] then
+        for _, tenant in ipairs(call('ZRANGE', P .. 'ft:' .. conn, 0, 99)) do starts_of(P .. 'f:' .. conn .. ':' .. tenant) end
+      end
+    end
+  end
+end
+return {now, 0, oldest <= now and now - oldest or -1}

@@ -1,0 +1,19 @@
+-- ARGV[2] is {lease_ms, id, fence, id, fence, ...}.
+local C = cmsgpack.unpack(ARGV[2])
+local kept = {}
+for i = 2, #C, 2 do
+  local m = load(C[i])
+  if m and m[OWNER] ~= '' and m[FENCE] == C[i + 1] then
+    m[UNTIL] = now + C[1]
+    if m[KIND] ~= 0 then
+      if m[Z] ~= GOING then leave(C[i], m) end
+      m[Z] = GOING
+      call('ZADD', zkey(GOING, m), m[UNTIL], C[i])
+    end
+    save(C[i], m)
+    kept[#kept + 1] = 1
+  else
+    kept[#kept + 1] = 0
+  end
+end
+return {now, 0, kept}

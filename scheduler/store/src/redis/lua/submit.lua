@@ -1,0 +1,30 @@
+-- ARGV[2..]: one job each, {id, state, kind, due, dies, prio, slot, conn, tenant, created, head, body, fields, events, labels,
+-- ledger, finished, path}. A job that is there already is left as it is: the same submit, sent again.
+local out = {}
+for a = 2, #ARGV do
+  local j = cmsgpack.unpack(ARGV[a])
+  local id = j[1]
+  if call('EXISTS', jkey(id)) == 1 then
+    out[#out + 1] = 0
+  else
+    local m = {1, 0, j[2], 0, 0, '', 0, 0, j[3], j[4], j[5], j[6], 0, j[8], j[9], '', '', j[10]}
+    call('SADD', P .. 'cs', m[CONN])
+    local fields = j[13]
+    history(id, m, j[14], 0, fields)
+    slot(id, m, j[7])
+    call('HINCRBY', P .. 'n', m[CONN] .. '|' .. m[STATE], 1)
+    call('ZADD', P .. 'js:' .. m[STATE], m[CREATED], id)
+    if j[17] >= 0 then call('ZADD', P .. 'fin', j[17], id) end
+    for i = 1, #j[15] do call('ZADD', P .. 'lb:' .. j[15][i], m[CREATED], id) end
+    ledger(j[16])
+    local z, score, at = stand(m)
+    enter(id, m, z, score, at)
+    save(id, m, 'h', j[11], 'b', j[12])
+    save_all(id, fields)
+    if j[18] ~= '' then call('HSET', jkey(id), 'p', cmsgpack.pack({j[18]})) end
+    tell(id, m)
+    out[#out + 1] = 1
+  end
+end
+wake()
+return {now, woke, out}
