@@ -146,14 +146,20 @@ async fn clean_surfaces(server: &Server, setup: &Setup, ids: &[String]) {
         "/metrics",
         "/openapi.json",
         "/readyz",
-        "/v1/audit",
-        "/console",
     ] {
-        let (_, text) = server.send(Method::GET, path, &[], None).await;
+        let (status, text) = server.send(Method::GET, path, &[], None).await;
+        // A page that is not there would hold no key either.
+        assert_eq!(status, 200, "{path}: {text}");
         clean(path, text.as_bytes());
     }
-    for args in [&["doctor", "-o", "json"][..], &["doctor"], &["connectors", "list"], &["jobs", "list"]] {
-        let (_, out, err) = setup.run(args).await;
+    for args in [
+        &["doctor", "-o", "json"][..],
+        &["doctor"],
+        &["connectors", "list", "--url", &server.url],
+        &["jobs", "list", "--url", &server.url],
+    ] {
+        let (code, out, err) = setup.run(args).await;
+        assert_eq!(code, 0, "{args:?}: {out}{err}");
         clean(&args.join(" "), format!("{out}{err}").as_bytes());
     }
     clean_files(setup.folder());

@@ -1,6 +1,6 @@
 //! The command line: what stands on stdout, what on stderr, and how it ends.
 
-use crate::support::{Server, Setup, Vendors, hello, until};
+use crate::support::{Server, Setup, Vendors, answer_on_the_wire, hello, until};
 use serde_json::{Value, json};
 use std::process::Stdio;
 use std::time::Duration;
@@ -351,6 +351,25 @@ async fn a_question_is_shown_while_watching_and_answered_from_another_terminal()
     assert_eq!((output.status.code(), &job["state"]), (Some(0), &json!("succeeded")), "{said}");
     assert_eq!(said.matches(&how).count(), 1, "shown once, not again and again:\n{said}");
     assert!(said.contains("running -> needs_input") && said.contains("answer "), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_yes_and_a_no_reach_the_vendor_as_they_were_given() {
+    let vendors = Vendors::start(Duration::from_millis(50)).await;
+    let setup = Setup::new().connector(&vendors, "claude_managed_agents", "");
+    let server = setup.serve().await;
+    let setup = speaking_to(setup, &server);
+    for (nth, (word, approve)) in [("--deny", false), ("--approve", true)].into_iter().enumerate() {
+        let id = server.submit(hello("claude_managed_agents", "sandbox:asks")).await;
+        server.job_in(&id, &["needs_input"]).await;
+        ends(&setup, 0, &["jobs", "answer", &id, word]).await;
+        server.job_in(&id, &["succeeded"]).await;
+        let answers = vendors.requests("claude_managed_agents", "answer");
+        assert_eq!(answers.len(), nth + 1, "{answers:#?}");
+        let sent: Value = serde_json::from_str(answers[nth].body.as_ref().unwrap()).unwrap();
+        let (place, told) = answer_on_the_wire("claude_managed_agents", &json!({"approve": approve}));
+        assert_eq!(sent.pointer(place), Some(&told), "{word}: {sent:#}");
+    }
 }
 
 /// `jobs watch` goes on when the server was away for a moment.

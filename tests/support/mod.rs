@@ -589,3 +589,17 @@ pub fn hello(vendor: &str, words: &str) -> Value {
         other => panic!("no hello job for {other}"),
     }
 }
+
+/// Where the request that carries an answer says it, and what it must say there, by the vendor's wire page.
+pub fn answer_on_the_wire(vendor: &str, answer: &Value) -> (&'static str, Value) {
+    match vendor {
+        // `user.tool_confirmation`: `result` is "allow" or "deny".
+        "claude_managed_agents" => {
+            let approve = answer["approve"].as_bool().expect("a yes or a no");
+            ("/events/0/result", json!(if approve { "allow" } else { "deny" }))
+        }
+        // `SendMessage` to the task: the person's words are a text part.
+        "a2a" => ("/params/message/parts/0/text", answer["text"].clone()),
+        other => panic!("no wire of an answer for {other}"),
+    }
+}

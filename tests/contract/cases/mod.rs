@@ -62,6 +62,7 @@ pub const CASES: &[Case] = cases! {
     question_answered: asks => questions::answered,
     question_denied: asks => questions::denied,
     cancel_midway: always => stopping::cancel_midway,
+    cancel_while_asking: asks_and_cancels => stopping::cancel_while_asking,
     cancel_when_finished: always => stopping::cancel_when_finished,
     limit_of_cost: always => stopping::limit_of_cost,
     credential_canary: always => secrets::canary,
@@ -82,6 +83,10 @@ fn asks(file: &VendorFile) -> Result<(), &'static str> {
 
 fn cancels(file: &VendorFile) -> Result<(), &'static str> {
     if file.cancels { Ok(()) } else { Err("this vendor takes no cancel") }
+}
+
+fn asks_and_cancels(file: &VendorFile) -> Result<(), &'static str> {
+    asks(file).and_then(|()| cancels(file))
 }
 
 fn works_on(file: &VendorFile) -> Result<(), &'static str> {

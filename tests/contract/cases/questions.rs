@@ -1,5 +1,6 @@
 //! What a vendor asks, and what becomes of it.
 
+use crate::support::answer_on_the_wire;
 use crate::world::World;
 use longhaul_registry::VendorFile;
 use serde_json::{Value, json};
@@ -35,15 +36,25 @@ fn no(question: &Value) -> Value {
     }
 }
 
-/// Answers, and sees the job to its end: the answer reached the vendor once.
+/// What the vendor was told is this answer, in its own words: an answer that goes out as another is the worst there is.
+fn check_told(world: &World, answer: &Value) {
+    let calls = world.on_route("answer");
+    assert_eq!(calls.len(), 1, "{calls:#?}");
+    let body = calls[0].body.as_ref().expect("an answer is short text");
+    let body: Value = serde_json::from_str(body).expect("an answer is JSON");
+    let (place, word) = answer_on_the_wire(&world.file.vendor, answer);
+    assert_eq!(body.pointer(place), Some(&word), "{place} of {body:#}");
+}
+
+/// Answers, and sees the job to its end: the answer reached the vendor once, as it was given.
 async fn answer(world: &World, id: &str, answer: Value) -> Value {
     let path = format!("/v1/jobs/{id}/answer");
     let (status, told) = world.server.post(&path, answer.clone()).await;
     assert_eq!(status, 200, "{told:#}");
-    let (status, told) = world.server.post(&path, answer).await;
+    let (status, told) = world.server.post(&path, answer.clone()).await;
     assert_eq!(status, 409, "one question, one answer: {told:#}");
     let job = world.server.job_in(id, &["succeeded"]).await;
-    assert_eq!(world.on_route("answer").len(), 1, "{:#?}", world.on_route("answer"));
+    check_told(world, &answer);
     assert_eq!(job["question"], Value::Null);
     assert_eq!(world.starts(), 1);
     job
@@ -82,7 +93,12 @@ pub async fn timed_out(file: Arc<VendorFile>) {
         events.iter().filter(|event| event["kind"] == "answer" && event["data"]["by"] == "timeout").count();
     if question["kind"] == "approval" || !question["default"].is_null() {
         assert_eq!((&job["state"], by_timeout), (&json!("succeeded"), 1), "{job:#}");
-        assert_eq!(world.on_route("answer").len(), 1);
+        let default = if question["kind"] == "approval" {
+            json!({"approve": false})
+        } else {
+            json!({"text": question["default"], "choice": question["default"]})
+        };
+        check_told(&world, &default);
     } else {
         assert_eq!((&job["state"], by_timeout), (&json!("failed"), 0), "{job:#}");
         assert_eq!(job["error"]["code"], "question_timeout", "{job:#}");

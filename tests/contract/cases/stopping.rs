@@ -1,8 +1,10 @@
 //! Cancels and limits.
 
+use super::questions::{asking, yes};
 use crate::support::until;
 use crate::world::{World, check_billed};
 use longhaul_registry::VendorFile;
+use longhaul_sandbox::Request;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +47,22 @@ pub async fn cancel_midway(file: Arc<VendorFile>) {
         assert_eq!(world.on_route("cancel").len(), 0);
         world.check_success(0, &job).await;
     }
+    check_billed(&file, &job);
+    assert_eq!(world.starts(), 1);
+}
+
+/// A person who does not want the job any more owes its question nothing: it is stopped, and nothing is answered.
+pub async fn cancel_while_asking(file: Arc<VendorFile>) {
+    let world = World::of(&file).await;
+    let (id, question) = asking(&world, json!({})).await;
+    let (status, told) = cancel(&world, &id).await;
+    assert_eq!(status, 202, "{told:#}");
+    let job = world.server.job_in(&id, &["cancelled"]).await;
+    assert_eq!((&job["cancel"]["outcome"], &job["question"]), (&json!("confirmed"), &Value::Null), "{job:#}");
+    let (status, told) = world.server.post(&format!("/v1/jobs/{id}/answer"), yes(&question)).await;
+    assert_eq!((status, &told["error"]["code"]), (409, &json!("not_asked")), "{told:#}");
+    assert_eq!(world.on_route("cancel").len(), 1, "{:#?}", world.on_route("cancel"));
+    assert_eq!(world.on_route("answer").len(), 0, "{:#?}", world.on_route("answer"));
     check_billed(&file, &job);
     assert_eq!(world.starts(), 1);
 }
@@ -92,7 +110,8 @@ async fn met_exactly(world: &World, least: &Value) {
 }
 
 pub async fn limit_of_minutes(file: Arc<VendorFile>) {
-    let world = World::of(&file).await;
+    // An ordinary job that takes some seconds, so that the first one's next poll would fall into it.
+    let world = World::slow(&file, "").await;
     let id = under_way(&world, "sandbox:never_ends", json!({"max_minutes": 1})).await;
     let started = world.vendors().books.starts(None)[0].at_ms;
     // A vendor that cannot stop a job is listened to for a minute more.
@@ -104,7 +123,21 @@ pub async fn limit_of_minutes(file: Arc<VendorFile>) {
         let after = cancel.at_ms - started;
         assert!((59_000..70_000).contains(&after), "a minute after the start, not {after} ms");
     }
-    let quiet = world.requests().len();
-    until("nothing more is asked of the vendor", async || (world.requests().len() == quiet).then_some(())).await;
     check_billed(&file, &job);
+    let quiet = world.requests().len();
+    world.succeed(world.job("")).await;
+    let theirs = job["vendor_job_id"].as_str().expect("the vendor's id");
+    let requests = world.requests();
+    let (before, after) = requests.split_at(quiet);
+    assert!(before.iter().any(|request| names(request, theirs)), "its requests name it: {before:#?}");
+    let more: Vec<&Request> = after.iter().filter(|request| names(request, theirs)).collect();
+    assert!(more.is_empty(), "nothing more is asked of the vendor for it: {more:#?}");
+}
+
+/// Whether a request is about this job of the vendor's.
+fn names(request: &Request, id: &str) -> bool {
+    [Some(&request.path), Some(&request.query), request.body.as_ref()]
+        .into_iter()
+        .flatten()
+        .any(|text| text.contains(id))
 }

@@ -161,8 +161,14 @@ impl<'a> Change<'a> {
 
     /// Takes in what was told before the vendor's last word: what it says of the cost is an estimate, whoever says it.
     pub(crate) fn take_so_far(&mut self, mut report: Report) {
-        report.usage.iter_mut().for_each(|line| line.source = UsageSource::Estimated);
+        so_far(&mut report.usage);
         self.take(report);
+    }
+
+    /// Books what was told before the vendor's last word, and takes in nothing else.
+    pub(crate) fn book_so_far(&mut self, mut usage: Vec<Usage>) {
+        so_far(&mut usage);
+        self.book(usage);
     }
 
     /// Takes in what an answer told besides its main word.
@@ -382,4 +388,8 @@ pub(crate) fn next_step(job: &Job) -> Option<Step> {
             None
         }
     }
+}
+
+fn so_far(usage: &mut [Usage]) {
+    usage.iter_mut().for_each(|line| line.source = UsageSource::Estimated);
 }

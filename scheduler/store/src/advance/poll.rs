@@ -16,15 +16,15 @@ const LOST_AFTER: u32 = 5;
 
 pub(super) fn answered(mut change: Change<'_>, answer: Result<PollAnswer, Failure>) -> Transition {
     if !matches!(change.out.job.state, JobState::Running | JobState::NeedsInput) {
-        if let Ok(
-            PollAnswer::Running(report)
-            | PollAnswer::NeedsInput { report, .. }
-            | PollAnswer::Done { report, .. }
-            | PollAnswer::Stopped { report, .. }
-            | PollAnswer::Failed { report, .. },
-        ) = answer
-        {
-            change.book(report.usage);
+        match answer {
+            // A late one must not write over the vendor's last word.
+            Ok(PollAnswer::Running(report) | PollAnswer::NeedsInput { report, .. }) => change.book_so_far(report.usage),
+            Ok(
+                PollAnswer::Done { report, .. }
+                | PollAnswer::Stopped { report, .. }
+                | PollAnswer::Failed { report, .. },
+            ) => change.book(report.usage),
+            Err(_) => {}
         }
         return moot(change);
     }

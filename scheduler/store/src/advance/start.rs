@@ -67,15 +67,18 @@ pub(super) fn answered(mut change: Change<'_>, answer: Result<StartAnswer, Failu
 /// An answer to a start that the job no longer waits for, such as one resolved by a person meanwhile: a vendor's id
 /// is kept where none is known, the bill is booked.
 fn late(mut change: Change<'_>, answer: Result<StartAnswer, Failure>) -> Transition {
-    let (id, report) = match answer {
+    let parked = change.out.job.state == JobState::Parked;
+    let id = match answer {
         Ok(StartAnswer::Started { vendor_job_id, report } | StartAnswer::Staged { vendor_job_id, report }) => {
-            (Some(vendor_job_id), report)
+            change.take_so_far(report);
+            Some(vendor_job_id)
         }
-        Ok(StartAnswer::Finished { vendor_job_id, report, .. }) => (vendor_job_id, report),
+        Ok(StartAnswer::Finished { vendor_job_id, report, .. }) => {
+            change.take(report);
+            vendor_job_id
+        }
         Err(_) => return moot(change),
     };
-    let parked = change.out.job.state == JobState::Parked;
-    change.take(report);
     if change.out.job.vendor_job_id.is_none() {
         change.job().vendor_job_id = id;
         change.warn("late_start", "the vendor's answer to the start came after the job had moved on; its id is kept");

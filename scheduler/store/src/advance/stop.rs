@@ -108,10 +108,10 @@ pub(super) fn limit(change: &mut Change<'_>, message: String) {
 
 pub(super) fn cancel_answered(mut change: Change<'_>, answer: Result<CancelAnswer, Failure>) -> Transition {
     if !matches!(change.out.job.state, JobState::Running | JobState::NeedsInput) {
-        if let Ok(CancelAnswer::Confirmed(report) | CancelAnswer::Requested(report) | CancelAnswer::TooLate(report)) =
-            answer
-        {
-            change.book(report.usage);
+        match answer {
+            Ok(CancelAnswer::Confirmed(report)) => change.book(report.usage),
+            Ok(CancelAnswer::Requested(report) | CancelAnswer::TooLate(report)) => change.book_so_far(report.usage),
+            Ok(CancelAnswer::Unsupported) | Err(_) => {}
         }
         return moot(change);
     }

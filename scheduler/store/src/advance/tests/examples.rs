@@ -471,6 +471,30 @@ fn a_figure_before_the_last_word_is_an_estimate() {
     assert_eq!(bench.last.usage[0].source, UsageSource::Reported);
 }
 
+/// A worker that was slow to tell what it heard does not write over the vendor's last word.
+#[test]
+fn a_figure_from_before_the_last_word_stays_an_estimate_when_it_comes_after_it() {
+    let report = |quantity| report_of(vec![credits(quantity, UsageSource::Reported)]);
+    let vendor_job_id = "v-1".to_owned();
+    for late in [
+        Outcome::Start(Ok(StartAnswer::Started { vendor_job_id: vendor_job_id.clone(), report: report("0") })),
+        Outcome::Start(Ok(StartAnswer::Staged { vendor_job_id, report: report("0") })),
+        Outcome::Poll(Ok(PollAnswer::Running(report("0")))),
+        Outcome::Cancel(Ok(CancelAnswer::Requested(report("0")))),
+        Outcome::Cancel(Ok(CancelAnswer::TooLate(report("0")))),
+    ] {
+        let mut bench = Bench::simple();
+        bench.started();
+        let answer = PollAnswer::Done { outputs: Some(vec![draft()]), report: report("71.2") };
+        bench.outcome(Outcome::Poll(Ok(answer))).outcome(collected(None));
+        assert_eq!(bench.job.state, JobState::Succeeded);
+        let told = format!("{late:?}");
+        bench.outcome(late);
+        let sources: Vec<_> = bench.last.usage.iter().map(|line| line.source).collect();
+        assert_eq!((bench.job.state, sources), (JobState::Succeeded, vec![UsageSource::Estimated]), "{told}");
+    }
+}
+
 #[test]
 fn a_vendor_that_wants_to_be_left_alone_for_years_is_told_to_stop_all_the_same() {
     let years = || Outcome::Poll(Err(failure(FailureKind::RateLimited, Retry::After(Duration::from_secs(86_400_000)))));

@@ -1,13 +1,13 @@
 //! Random outcomes, signals, crashes and clock steps, against a vendor that keeps honest books.
 
 use super::*;
-use crate::{CancelOutcome, Decision, Signal};
+use crate::{CancelOutcome, Decision, Signal, UsageLine};
 use longhaul_registry::{
     AnswerBody, AnswerGiven, CancelAnswer, Collected, Failure, FailureKind, Finding, PollAnswer, Question,
     QuestionKind, Retry, Usage, UsageSource,
 };
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What may happen next. Numbers choose among what fits.
 #[derive(Clone, Debug)]
@@ -42,7 +42,32 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 #[derive(Default)]
 struct Vendor {
     accepted: BTreeMap<String, u32>,
-    sent: u32,
+}
+
+/// An entry of the ledger: attempt, record, unit.
+type Entry = (u32, String, Unit);
+
+/// What an answer says of the bill, and whether it is the vendor's last word: before that it is an estimate, whoever says so.
+fn said(outcome: &Outcome) -> (&[Usage], bool) {
+    match outcome {
+        Outcome::Start(Ok(answer)) | Outcome::Find(Ok(Finding::Found(answer))) => match answer {
+            StartAnswer::Started { report, .. } | StartAnswer::Staged { report, .. } => (&report.usage, false),
+            StartAnswer::Finished { report, .. } => (&report.usage, true),
+        },
+        Outcome::Poll(Ok(PollAnswer::Running(report) | PollAnswer::NeedsInput { report, .. })) => {
+            (&report.usage, false)
+        }
+        Outcome::Poll(Ok(
+            PollAnswer::Done { report, .. } | PollAnswer::Stopped { report, .. } | PollAnswer::Failed { report, .. },
+        )) => (&report.usage, true),
+        Outcome::Answer(Ok(AnswerGiven::Taken(report) | AnswerGiven::Moot(report)))
+        | Outcome::Cancel(Ok(CancelAnswer::Requested(report) | CancelAnswer::TooLate(report))) => {
+            (&report.usage, false)
+        }
+        Outcome::Cancel(Ok(CancelAnswer::Confirmed(report))) => (&report.usage, true),
+        Outcome::Outputs(Ok(collected)) => (&collected.report.usage, true),
+        _ => (&[], false),
+    }
 }
 
 struct World {
@@ -50,7 +75,10 @@ struct World {
     vendor: Vendor,
     operator_since_final: bool,
     finals: u32,
-    booked: BTreeMap<(u32, String, Unit), UsageSource>,
+    /// The ledger, as a store keeps it.
+    booked: BTreeMap<Entry, UsageLine>,
+    /// The bill as the vendor's answers have it, whatever became of the job.
+    told: BTreeMap<Entry, (UsageSource, rust_decimal::Decimal)>,
 }
 
 impl World {
@@ -58,13 +86,38 @@ impl World {
         let mut file = vendor(lost);
         file.absence_proves = absence_proves;
         let bench = Bench::new(connector(file), limits);
-        Self { bench, vendor: Vendor::default(), operator_since_final: false, finals: 0, booked: BTreeMap::new() }
+        Self {
+            bench,
+            vendor: Vendor::default(),
+            operator_since_final: false,
+            finals: 0,
+            booked: BTreeMap::new(),
+            told: BTreeMap::new(),
+        }
+    }
+
+    /// An answer of the vendor's: into its own books, then to the job.
+    fn take(&mut self, outcome: Outcome) -> Transition {
+        let attempt = self.bench.job.attempt.max(1);
+        let (lines, last) = said(&outcome);
+        for line in lines {
+            let source = if last { line.source } else { UsageSource::Estimated };
+            let entry = self.told.entry((attempt, line.record.clone(), line.unit)).or_insert((source, line.quantity));
+            if source >= entry.0 {
+                *entry = (source, line.quantity);
+            }
+        }
+        advance(&self.bench.job, outcome, self.bench.rules())
     }
 
     fn apply(&mut self, transition: Transition) {
-        let before = self.bench.job.clone();
+        let mut once = BTreeSet::new();
         for line in &transition.usage {
-            self.booked.insert((line.attempt, line.record.clone(), line.unit), line.source);
+            let entry = (line.attempt, line.record.clone(), line.unit);
+            assert!(once.insert((entry.clone(), line.source)), "one answer is booked once: {line:?}");
+            if self.booked.get(&entry).is_none_or(|old| old.source <= line.source) {
+                self.booked.insert(entry, line.clone());
+            }
         }
         for event in &transition.events {
             match (event.kind.as_str(), event.data["to"].as_str()) {
@@ -78,11 +131,25 @@ impl World {
             }
         }
         self.bench.apply(transition);
-        self.check(&before);
+        self.bench.job.cost_usd = self.booked.values().filter_map(|line| line.usd).reduce(|sum, usd| sum + usd);
+        self.check();
+    }
+
+    /// The ledger says what the vendor said, entry by entry: nothing is left out or made up, no last word is written over by
+    /// what was said on the way, and every figure has the price of its unit.
+    fn check_bill(&self) {
+        let booked: BTreeMap<&Entry, _> =
+            self.booked.iter().map(|(entry, line)| (entry, (line.source, line.quantity))).collect();
+        let told: BTreeMap<&Entry, _> = self.told.iter().map(|(entry, told)| (entry, *told)).collect();
+        assert_eq!(booked, told, "the ledger against the vendor's answers");
+        for line in self.booked.values() {
+            // A cent a credit: the bench's connector.
+            assert_eq!(line.usd, Some(line.quantity / rust_decimal::Decimal::ONE_HUNDRED), "{line:?}");
+        }
     }
 
     /// What must hold after every transition.
-    fn check(&self, before: &Job) {
+    fn check(&self) {
         let job = &self.bench.job;
         let rests = job.state.is_final() || job.state == JobState::Parked;
         assert_eq!(job.step.is_none(), rests, "a step is due in every state that does not rest: {:?}", job.state);
@@ -99,7 +166,7 @@ impl World {
         assert!(job.question.is_some() || job.state != JobState::NeedsInput, "needs_input has a question");
         let paid: u32 = self.vendor.accepted.values().sum();
         assert!(paid <= job.attempts_allowed, "{paid} paid starts, {} allowed", job.attempts_allowed);
-        let _ = before;
+        self.check_bill();
     }
 
     /// A claim: the watchdogs, then one step. `true` where the lease is kept.
@@ -121,7 +188,7 @@ impl World {
                 return;
             }
             let Some(outcome) = self.call(dice.wrapping_add(rounds * 37), kind, retry, die_before) else { return };
-            let transition = advance(&self.bench.job, outcome, self.bench.rules());
+            let transition = self.take(outcome);
             self.apply(transition);
             if !self.bench.last.keep_lease {
                 return;
@@ -171,7 +238,7 @@ impl World {
                 self.apply(transition);
             } else {
                 let Some(outcome) = self.hoped() else { return };
-                let transition = advance(&self.bench.job, outcome, self.bench.rules());
+                let transition = self.take(outcome);
                 self.apply(transition);
             }
             if !self.bench.last.keep_lease {
@@ -236,7 +303,6 @@ impl World {
     /// The request leaves. An honest vendor: a key is bought once where keys are honoured; a definite refusal never buys.
     fn send(&mut self, dice: u8, mut failure: Failure, die: Option<u8>) -> Option<Outcome> {
         let key = self.bench.job.start_sent.clone()?.idempotency_key;
-        self.vendor.sent += 1;
         let accepts = dice % 3 != 2;
         if accepts {
             let bought = self.vendor.accepted.entry(key.clone()).or_insert(0);
@@ -310,7 +376,7 @@ impl World {
         };
         // Only outcomes of another step than the one the job is at are strays; the others are plain work.
         if Some(outcome.step()) != self.bench.job.step {
-            let transition = advance(&self.bench.job, outcome, self.bench.rules());
+            let transition = self.take(outcome);
             let state = self.bench.job.state;
             let moves = matches!((state, &transition.job.state), (JobState::Running | JobState::NeedsInput, _));
             assert!(moves || transition.job.state == state, "a stray outcome moves nothing");
