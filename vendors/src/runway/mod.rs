@@ -162,15 +162,9 @@ impl JobVendor for Runway {
     }
 
     async fn poll(&self, cx: &Context<'_>, job: &JobView<'_>) -> Result<PollAnswer, Failure> {
-        let (task, mut report) = match self.look(cx, job).await {
-            Ok(looked) => looked,
-            // A task that was stopped cannot be read again.
-            Err(failure) if failure.kind == FailureKind::NotFound && job.cancel_sent => {
-                let report = Report { vendor_request_id: failure.vendor_request_id, ..Report::default() };
-                return Ok(PollAnswer::Stopped { outputs: None, report });
-            }
-            Err(failure) => return Err(failure),
-        };
+        // A task that was stopped cannot be read again: whether one that is gone was stopped is the engine's to say, who
+        // knows whether a cancel was heard or refused.
+        let (task, mut report) = self.look(cx, job).await?;
         match report.vendor_status.as_deref().unwrap_or_default() {
             "PENDING" | "THROTTLED" | "RUNNING" => {}
             "SUCCEEDED" => {

@@ -260,6 +260,8 @@ impl<'a> Change<'a> {
                 outcome: CancelOutcome::Pending,
                 sent: false,
                 tried: false,
+                heard: false,
+                missing: 0,
                 unread: false,
             });
         }
