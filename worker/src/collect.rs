@@ -10,11 +10,12 @@ use async_trait::async_trait;
 use longhaul_registry::{ArtifactDraft, Collected, DraftSource, Failure, FailureKind, Note, Retry, SpecCheck};
 use longhaul_store::advance::derived_uuid;
 use longhaul_store::storage::{ArtifactStorage, StorageError};
-use longhaul_store::{Artifact, Store};
+use longhaul_store::{Artifact, Store, StoreError};
 use longhaul_vendors::StagedBody;
 use serde_json::json;
 use std::io;
 use std::sync::Arc;
+use tracing::warn;
 
 /// Fetches, checks and places outputs.
 pub struct Collector {
@@ -62,9 +63,33 @@ impl Collect for Collector {
             }
             report.notes.extend(twins);
         }
-        let artifacts = self.place_all(&what, held).await?;
+        let (artifacts, notes) = self.place_all(&what, held).await?;
+        report.notes.extend(notes);
         let failure = failure.or_else(|| strict(&what, &artifacts));
         Ok(Collected { artifacts, failure, report })
+    }
+
+    async fn keep(&self, drafts: Vec<ArtifactDraft>) -> Vec<ArtifactDraft> {
+        let mut kept = Vec::with_capacity(drafts.len());
+        for mut draft in drafts {
+            if let DraftSource::Base64 { .. } | DraftSource::Text { .. } = &draft.source {
+                match self.stage(&draft).await {
+                    Ok(token) => draft.source = DraftSource::Staged { token },
+                    // It is still in hand, and the next step tells what is wrong with the folder or with the bytes.
+                    Err(failure) => warn!("an output cannot be kept before its start is written: {}", failure.message),
+                }
+            }
+            kept.push(draft);
+        }
+        kept
+    }
+
+    async fn let_go(&self, drafts: &[ArtifactDraft]) {
+        for draft in drafts {
+            if let DraftSource::Staged { token } = &draft.source {
+                self.staging.discard(token);
+            }
+        }
     }
 }
 
@@ -75,7 +100,7 @@ impl Collector {
         what: &Collecting<'_>,
         mut draft: ArtifactDraft,
     ) -> Result<Held, Failure> {
-        let (file, link, host) = match stage_inline(&self.staging, &draft).await? {
+        let (file, link, host) = match stage_inline(&self.staging, &draft, what.now_ms).await? {
             Inline::Staged { file, link } => (file, link, None),
             Inline::Remote { url, with_key } => {
                 let got = session.download(&url, with_key).await?;
@@ -88,24 +113,68 @@ impl Collector {
         Ok(Held { draft, file, link, host, described })
     }
 
-    async fn place_all(&self, what: &Collecting<'_>, held: Vec<Held>) -> Result<Vec<Artifact>, Failure> {
+    /// Stages a draft's own bytes; the token they are held by.
+    async fn stage(&self, draft: &ArtifactDraft) -> Result<String, Failure> {
+        match stage_inline(&self.staging, draft, 0).await? {
+            Inline::Staged { file, .. } => self.staging.hold(file).map_err(|error| error.failure()),
+            Inline::Remote { .. } => Err(Failure::new(FailureKind::Internal, Retry::Never, "the draft is a link")),
+        }
+    }
+
+    async fn place_all(&self, what: &Collecting<'_>, held: Vec<Held>) -> Result<(Vec<Artifact>, Vec<Note>), Failure> {
         let request = &what.body.request;
         let task = request.task;
         let main = held.iter().filter(|one| is_main(&one.described.role, task)).count();
-        let mut namer = Namer::new(&folder(what), request.output_path.as_deref());
-        let mut artifacts = Vec::with_capacity(held.len());
-        for (index, one) in held.into_iter().enumerate() {
+        let places = self.places(what, &held).await?;
+        let mut spare = Namer::new(&folder(what), None);
+        let (mut artifacts, mut notes) = (Vec::with_capacity(held.len()), Vec::new());
+        for (index, (one, mut placed)) in held.into_iter().zip(places).enumerate() {
             let described = &one.described;
             let checked = if is_main(&described.role, task) {
                 spec_check(&request.media, &described.spec, main, described.silent)
             } else {
                 SpecCheck::default()
             };
-            let placed = namer.next(&described.role, described.name.as_deref(), &described.mime);
-            place(&self.storage, &what.job.tenant, &placed, &one.file).await.map_err(unplaced)?;
+            let tenant = &what.job.tenant;
+            match place(&self.storage, tenant, &placed, &one.file).await {
+                Err(StorageError::Key { .. }) if request.output_path.is_some() => {
+                    // The bytes are paid for, and no waiting mends a path that cannot be.
+                    let unusable = std::mem::replace(
+                        &mut placed,
+                        spare.next(&described.role, described.name.as_deref(), &described.mime),
+                    );
+                    notes.push(elsewhere(&unusable, &placed));
+                    place(&self.storage, tenant, &placed, &one.file).await
+                }
+                done => done,
+            }
+            .map_err(unplaced)?;
             artifacts.push(artifact(what, index, one, placed, checked));
         }
-        Ok(artifacts)
+        Ok((artifacts, notes))
+    }
+
+    /// Where the outputs go, each path held by this job before a byte is written there: a number after the name that was
+    /// asked for may be another job's very path.
+    async fn places(&self, what: &Collecting<'_>, held: &[Held]) -> Result<Vec<Placed>, Failure> {
+        let asked = what.body.request.output_path.as_deref();
+        let mut taken = Vec::new();
+        loop {
+            let mut namer = Namer::new(&folder(what), asked).avoiding(&taken);
+            let place =
+                |Held { described, .. }: &Held| namer.next(&described.role, described.name.as_deref(), &described.mime);
+            let places: Vec<Placed> = held.iter().map(place).collect();
+            if asked.is_none() {
+                // Nobody else may name a path below `jobs/`.
+                return Ok(places);
+            }
+            let paths: Vec<String> = places.iter().map(|placed| placed.path.clone()).collect();
+            let others = self.store.hold_paths(&what.job.tenant, &what.job.id, &paths).await.map_err(unheld)?;
+            if others.is_empty() {
+                return Ok(places);
+            }
+            taken.extend(others);
+        }
     }
 
     /// A warning for each other job whose different request has the same bytes: a vendor that hands one job's output
@@ -195,12 +264,24 @@ fn anothers_bytes() -> Failure {
     Failure::new(FailureKind::OutputExpired, Retry::Backoff, message).code("same_bytes")
 }
 
+/// An output that stands elsewhere than was asked.
+fn elsewhere(unusable: &Placed, placed: &Placed) -> Note {
+    let message = format!("nothing can stand at {}, so it stands at {}", unusable.path, placed.path);
+    let data = json!({"code": "path_taken", "message": message, "path": placed.path});
+    Note { kind: "warning".to_owned(), data, id: Some(format!("path_taken:{}", unusable.path)) }
+}
+
 /// Artifact storage that does not take a file is a passing fault of ours: the bytes stay at the vendor.
 fn unplaced(error: StorageError) -> Failure {
     if matches!(error, StorageError::Key { .. }) {
         // No waiting mends a path that cannot be.
         return Failure::new(FailureKind::SpecMismatch, Retry::Never, error.to_string()).code("path_taken");
     }
+    Failure::new(FailureKind::Internal, Retry::Backoff, error.to_string()).code("storage_unavailable")
+}
+
+/// So is a store that cannot say whose a path is.
+fn unheld(error: StoreError) -> Failure {
     Failure::new(FailureKind::Internal, Retry::Backoff, error.to_string()).code("storage_unavailable")
 }
 

@@ -1,7 +1,6 @@
 //! Answers and cancels: what goes to the vendor besides the start, and the limit on money.
 
 use super::poll::{LOST_AFTER, conclude, given_up, not_found, passing, waits, young};
-use super::start::named_delay;
 use super::{Change, max_errors, moot};
 use crate::{CancelOutcome, JobState, Transition};
 use longhaul_registry::{AnswerGiven, CancelAnswer, Failure, FailureKind, Report, Retry};
@@ -54,12 +53,7 @@ fn delivered(mut change: Change<'_>, report: Report, taken: bool) -> Transition 
 
 fn undelivered(mut change: Change<'_>, failure: Failure) -> Transition {
     match failure.kind {
-        FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited => {
-            let named = named_delay(&failure);
-            change.blame(&failure);
-            change.due_unpunished(named);
-            change.out
-        }
+        FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited => waits(change, failure),
         FailureKind::VendorError | FailureKind::Network | FailureKind::Timeout if failure.retry != Retry::Never => {
             passing(change, failure)
         }
@@ -191,12 +185,7 @@ fn asked(mut change: Change<'_>, outcome: CancelOutcome, report: Report, now: bo
 
 fn cancel_missed(mut change: Change<'_>, failure: Failure) -> Transition {
     match failure.kind {
-        FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited => {
-            let named = named_delay(&failure);
-            change.blame(&failure);
-            change.due_unpunished(named);
-            change.out
-        }
+        FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited => waits(change, failure),
         FailureKind::NotFound => no_record(change, failure),
         FailureKind::Internal if failure.retry != Retry::Never => waits(change, failure),
         FailureKind::Internal => given_up(change, failure),
@@ -205,8 +194,7 @@ fn cancel_missed(mut change: Change<'_>, failure: Failure) -> Transition {
         }
         _ => {
             if !failure.unsent {
-                let job = change.job();
-                job.errors = job.errors.saturating_add(1);
+                change.erred();
             }
             change.blame(&failure);
             let delay =
