@@ -358,6 +358,30 @@ fn success_needs_bytes_and_a_dead_link_is_asked_for_once_more() {
 }
 
 #[test]
+fn a_download_that_is_put_off_until_after_its_link_is_dead_is_tried_before() {
+    let put_off = |kind, seconds| Outcome::Outputs(Err(failure(kind, Retry::After(Duration::from_secs(seconds)))));
+    for kind in [FailureKind::RateLimited, FailureKind::Quota, FailureKind::VendorError, FailureKind::Internal] {
+        let mut bench = Bench::simple();
+        // The link lives for ten minutes.
+        bench.started().outcome(done()).outcome(put_off(kind, 3600));
+        assert_eq!((bench.job.state, bench.due_in()), (JobState::Collecting, Some(Duration::from_secs(540))), "{kind}");
+        bench.pass(Duration::from_secs(540)).outcome(put_off(kind, 3600));
+        assert_eq!(bench.due_in(), Some(Duration::from_secs(30)), "{kind}");
+        // Dead: nothing is left to hurry for but the job's own deadline, an hour after its start.
+        bench.pass(Duration::from_secs(60)).outcome(put_off(kind, 86_400));
+        assert_eq!(bench.due_in(), Some(Duration::from_secs(3000)), "{kind}");
+        bench.pass(Duration::from_secs(3000)).outcome(put_off(kind, 86_400));
+        assert_eq!(bench.due_in(), Some(due::BACKOFF_CEILING), "{kind}");
+    }
+    let mut bench = Bench::simple();
+    bench.started().outcome(done()).outcome(put_off(FailureKind::RateLimited, 30));
+    assert!(
+        bench.due_in().is_some_and(|wait| wait >= Duration::from_secs(30)),
+        "a wait that the link outlives is kept"
+    );
+}
+
+#[test]
 fn five_workers_killed_in_a_row_make_poison() {
     let mut bench = Bench::simple();
     bench.started();
