@@ -4,7 +4,7 @@ use super::poll::conclude;
 use super::stop::{limit, question_timeout};
 use super::{Change, Rules, derived_uuid};
 use crate::{CancelOutcome, ConnectorState, Job, JobState, PendingAnswer, Transition, When};
-use longhaul_registry::{Answer, AnswerBody, Connector, Failure, FailureKind, QuestionKind, Retry, Step};
+use longhaul_registry::{Answer, AnswerBody, Connector, Failure, FailureKind, LostStart, QuestionKind, Retry, Step};
 use serde_json::json;
 use std::time::Duration;
 
@@ -27,6 +27,11 @@ pub fn on_claim(job: &Job, rules: Rules<'_>) -> Option<Transition> {
         let unknown = job.start_sent.is_some() && job.state == JobState::Starting;
         let kind = if unknown { FailureKind::StartUnknown } else { FailureKind::Internal };
         change.park(Failure::new(kind, Retry::Never, message).code("poison"));
+        return Some(change.out);
+    }
+    if start_unanswered(&change) {
+        change.given_up();
+        change.go_on();
         return Some(change.out);
     }
     if !matches!(job.state, JobState::Running | JobState::NeedsInput) {
@@ -52,6 +57,14 @@ pub fn on_claim(job: &Job, rules: Rules<'_>) -> Option<Transition> {
         return Some(unanswered(change));
     }
     None
+}
+
+/// A start left, or was about to, and its worker ended with it, where the same is sent again with its key: it is called
+/// lost before the next send, whose refusal would else be taken for an answer to both. A search says so itself.
+fn start_unanswered(change: &Change<'_>) -> bool {
+    change.out.job.state == JobState::Starting
+        && change.rules.connector.vendor.lost_start == LostStart::Key
+        && change.out.job.start_sent.as_ref().is_some_and(|sent| sent.lost_at_ms.is_none())
 }
 
 /// A cancel left, or was about to, and no answer to it was ever written down: its worker ended with it, and the vendor may
