@@ -179,7 +179,7 @@ impl JobVendor for Runway {
     }
 
     async fn cancel(&self, cx: &Context<'_>, job: &JobView<'_>) -> Result<CancelAnswer, Failure> {
-        let reply = cx.send(Call::delete("cancel", task_path(job)?)).await?;
+        let reply = cx.send(Call::delete("cancel", task_path(job)?).once()).await?;
         let report = Report { vendor_request_id: failures::request_id(&reply), ..Report::default() };
         // Gone after an earlier wish of ours: that one was heard.
         let gone = reply.status == 404 && job.cancel_sent;

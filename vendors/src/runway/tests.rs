@@ -62,7 +62,7 @@ async fn poll(reply: Reply) -> Result<PollAnswer, Failure> {
 }
 
 async fn cancel(cancel_sent: bool, reply: Reply) -> Result<CancelAnswer, Failure> {
-    let script = Script::new().expect(Call::delete("cancel", TASK), reply);
+    let script = Script::new().expect(Call::delete("cancel", TASK).once(), reply);
     let connector = runway();
     let answer = Runway.cancel(&script.context(&connector), &task_job(cancel_sent).view()).await;
     script.done();
