@@ -198,7 +198,7 @@ pub struct VendorFile {
     pub formats: Vec<String>,
     /// What a lost start means.
     pub lost_start: LostStart,
-    /// How long a lost start is looked for.
+    /// How long a lost start is looked for, or sent again with its key: no longer than the vendor honours one.
     #[serde(default)]
     pub find_s: u64,
     /// Not being listed proves that a start never happened.

@@ -241,11 +241,12 @@ fn check_abilities(file: &VendorFile, found: &mut Found) {
         found.text(&item("sources", index), source);
     }
     let searches = file.lost_start == LostStart::Find;
+    let waited_for = file.lost_start != LostStart::None;
     found.unless(
-        searches == (file.find_s > 0),
+        waited_for == (file.find_s > 0),
         "find_s",
         "conflict",
-        "this goes with `lost_start = \"find\"`: give both or neither",
+        "this goes with `lost_start = \"find\"` and `lost_start = \"key\"`: give both or neither",
     );
     let message = "only a vendor that is searched (`lost_start = \"find\"`) can prove an absence";
     found.unless(searches || !file.absence_proves, "absence_proves", "conflict", message);

@@ -141,7 +141,9 @@ impl Registry {
 #[must_use]
 pub fn lost_start_means(file: &VendorFile) -> String {
     match (file.lost_start, file.absence_proves) {
-        (LostStart::Key, _) => "sent again with the same key: the vendor makes it once".to_owned(),
+        (LostStart::Key, _) => {
+            format!("sent again with the same key for up to {} s: the vendor makes it once", file.find_s)
+        }
         (LostStart::Find, true) => {
             format!("looked for at the vendor for up to {} s; started again where it proves absent", file.find_s)
         }

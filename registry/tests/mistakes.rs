@@ -163,6 +163,13 @@ fn what_contradicts_itself() {
         assert_eq!(told.lines().count(), 1, "{told}");
     }
     let none = GOOD.replace("lost_start = \"find\"\nfind_s = 60", "lost_start = \"none\"\nabsence_proves = true");
+    assert!(read(&GOOD.replace("\"find\"", "\"key\""), UNSUPPORTED).is_ok());
+    let key = GOOD.replace("lost_start = \"find\"\nfind_s = 60", "lost_start = \"key\"");
+    assert!(
+        only(&key).contains("find_s: this goes with `lost_start"),
+        "a key is sent again for a time: {}",
+        only(&key)
+    );
     assert!(only(&none).contains("absence_proves: only a vendor that is searched"), "{}", only(&none));
     let required = GOOD.replace("default = \"a1\"", "default = \"a1\"\nrequired = true");
     assert!(only(&required).contains("settings.model.default: what is required has no default"), "{}", only(&required));

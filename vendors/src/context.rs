@@ -80,6 +80,9 @@ pub struct Call {
     pub body: CallBody,
     /// It costs money: a fresh connection, no re-send, and a lost answer is `Retry::Unknown`.
     pub paid: bool,
+    /// Sent again it would be answered otherwise (a cancel that erases its record): a fresh connection, no re-send. A lost
+    /// answer passes, and the step that follows knows that it may have been heard.
+    pub once: bool,
     /// The connector's credential goes along.
     pub with_key: bool,
     /// How long it may stay silent, where the general 60 s do not fit.
@@ -99,6 +102,7 @@ impl Call {
             headers: Vec::new(),
             body: CallBody::Empty,
             paid: false,
+            once: false,
             with_key: true,
             silence: None,
             sink: Sink::Memory,
@@ -133,6 +137,13 @@ impl Call {
     #[must_use]
     pub fn paid(mut self) -> Self {
         self.paid = true;
+        self
+    }
+
+    /// The same, never sent again by the transport.
+    #[must_use]
+    pub fn once(mut self) -> Self {
+        self.once = true;
         self
     }
 

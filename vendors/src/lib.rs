@@ -66,7 +66,8 @@ pub struct JobView<'a> {
     pub sent: Option<&'a SentStart>,
     /// The question that stands.
     pub question: Option<&'a Question>,
-    /// We have asked the vendor to stop.
+    /// We have asked the vendor to stop, or may have: the answer to a cancel was lost. Says nothing of the cancel that is
+    /// about to leave.
     pub cancel_sent: bool,
 }
 

@@ -158,9 +158,15 @@ pub struct CancelWish {
     pub outcome: CancelOutcome,
     /// The vendor has been asked (or has no cancel): polls follow, not another cancel.
     pub sent: bool,
-    /// A call has left, whatever became of it: the vendor may have stopped, and erased its record.
+    /// A call is leaving, and its answer is not in: still so at the next claim, its worker ended with it.
     #[serde(default)]
     pub tried: bool,
+    /// The vendor took a cancel, or may have because the answer to one was lost: a record that is gone is our doing.
+    #[serde(default)]
+    pub heard: bool,
+    /// Cancels that were answered "no such record": it is read before the vendor is told again.
+    #[serde(default)]
+    pub missing: u32,
     /// The record could not be read before a cancel that erases it: the vendor is asked to stop all the same.
     #[serde(default)]
     pub unread: bool,

@@ -214,6 +214,7 @@ fn cancel(mut change: Change<'_>, reason: Option<String>, by: String) -> Result<
             (job.kills, job.errors, job.deadline_at) = (0, 0, Some(deadline));
             if let Some(cancel) = &mut job.cancel {
                 (cancel.sent, cancel.unread, cancel.outcome) = (false, false, CancelOutcome::Pending);
+                cancel.missing = 0;
             }
             change.enter(JobState::Running);
             change.due(Duration::ZERO);
@@ -362,8 +363,9 @@ fn resolve(mut change: Change<'_>, decision: Decision, by: String) -> Result<Tra
             }
             let wish = change.out.job.cancel.clone().filter(|wish| wish.outcome == CancelOutcome::Pending);
             reopen(&mut change, json!({"action": "resolve", "vendor_job_id": vendor_job_id, "by": by}));
-            // A stop that was acknowledged while nobody knew what to stop is not forgotten.
-            change.job().cancel = wish.map(|wish| CancelWish { sent: false, ..wish });
+            // A stop that was acknowledged while nobody knew what to stop is not forgotten; this id was never told of it.
+            change.job().cancel =
+                wish.map(|wish| CancelWish { sent: false, tried: false, heard: false, missing: 0, ..wish });
             change.job().vendor_job_id = Some(vendor_job_id.trim().to_owned());
             change.job().accepted_at = Some(When::NOW);
             change.enter(JobState::Running);

@@ -162,15 +162,9 @@ impl JobVendor for Runway {
     }
 
     async fn poll(&self, cx: &Context<'_>, job: &JobView<'_>) -> Result<PollAnswer, Failure> {
-        let (task, mut report) = match self.look(cx, job).await {
-            Ok(looked) => looked,
-            // A task that was stopped cannot be read again.
-            Err(failure) if failure.kind == FailureKind::NotFound && job.cancel_sent => {
-                let report = Report { vendor_request_id: failure.vendor_request_id, ..Report::default() };
-                return Ok(PollAnswer::Stopped { outputs: None, report });
-            }
-            Err(failure) => return Err(failure),
-        };
+        // A task that was stopped cannot be read again: whether one that is gone was stopped is the engine's to say, who
+        // knows whether a cancel was heard or refused.
+        let (task, mut report) = self.look(cx, job).await?;
         match report.vendor_status.as_deref().unwrap_or_default() {
             "PENDING" | "THROTTLED" | "RUNNING" => {}
             "SUCCEEDED" => {
@@ -185,7 +179,7 @@ impl JobVendor for Runway {
     }
 
     async fn cancel(&self, cx: &Context<'_>, job: &JobView<'_>) -> Result<CancelAnswer, Failure> {
-        let reply = cx.send(Call::delete("cancel", task_path(job)?)).await?;
+        let reply = cx.send(Call::delete("cancel", task_path(job)?).once()).await?;
         let report = Report { vendor_request_id: failures::request_id(&reply), ..Report::default() };
         // Gone after an earlier wish of ours: that one was heard.
         let gone = reply.status == 404 && job.cancel_sent;

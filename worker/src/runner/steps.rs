@@ -39,7 +39,7 @@ impl Hand {
             idempotency_key: key,
             sent: self.job.start_sent.as_ref(),
             question: self.job.question.as_ref().map(|open| &open.question),
-            cancel_sent: self.job.cancel.as_ref().is_some_and(|cancel| cancel.sent || cancel.tried),
+            cancel_sent: self.job.cancel.as_ref().is_some_and(|cancel| cancel.sent || cancel.heard),
         }
     }
 
@@ -181,9 +181,11 @@ impl Runner {
             Ok(session) => session,
             Err(failure) => return self.commit(hand, Outcome::Cancel(Err(failure)), Vec::new()).await,
         };
-        let unread = hand.job.cancel.as_ref().is_some_and(|cancel| cancel.unread);
-        if hand.connector.vendor.cancel_erases && !unread {
-            // The cancel takes the record with it: read and book first, and never cancel what has ended.
+        let wish = hand.job.cancel.as_ref();
+        let (unread, missing) = wish.map(|wish| (wish.unread, wish.missing > 0)).unwrap_or_default();
+        if (hand.connector.vendor.cancel_erases || missing) && !unread {
+            // The cancel takes the record with it: read and book first, and never cancel what has ended. And a record
+            // that the last cancel did not find is looked for before the vendor is told again.
             let answer = self.ask(hand, &session).await;
             let runs = matches!(answer, Ok(PollAnswer::Running(_) | PollAnswer::NeedsInput { .. }));
             if !runs {
@@ -194,11 +196,9 @@ impl Runner {
                 return flow;
             }
         }
-        if hand.job.cancel.as_ref().is_some_and(|cancel| !cancel.tried) {
-            let flow = self.commit(hand, Outcome::SendingCancel, Vec::new()).await;
-            if flow == Flow::Stop || hand.job.step != Some(Step::Cancel) {
-                return flow;
-            }
+        let flow = self.commit(hand, Outcome::SendingCancel, Vec::new()).await;
+        if flow == Flow::Stop || hand.job.step != Some(Step::Cancel) {
+            return flow;
         }
         let key = hand.key();
         let answer = {

@@ -22,6 +22,10 @@ struct Acme {
     polls: Mutex<HashMap<String, u32>>,
     polls_wanted: u32,
     crash_on: Option<Step>,
+    /// What the next cancels are answered, before all others are confirmed.
+    cancels: Mutex<Vec<Failure>>,
+    /// What each cancel was told of the ones before.
+    cancel_sent: Mutex<Vec<bool>>,
 }
 
 #[async_trait]
@@ -60,8 +64,12 @@ impl JobVendor for Acme {
         })
     }
 
-    async fn cancel(&self, _: &Context<'_>, _: &JobView<'_>) -> Result<CancelAnswer, Failure> {
-        Ok(CancelAnswer::Confirmed(Report::default()))
+    async fn cancel(&self, _: &Context<'_>, job: &JobView<'_>) -> Result<CancelAnswer, Failure> {
+        self.cancel_sent.lock().unwrap().push(job.cancel_sent);
+        match self.cancels.lock().unwrap().pop() {
+            Some(failure) => Err(failure),
+            None => Ok(CancelAnswer::Confirmed(Report::default())),
+        }
     }
 
     async fn outputs(&self, _: &Context<'_>, _: &JobView<'_>) -> Result<Outputs, Failure> {
@@ -189,6 +197,20 @@ impl Bench {
     }
 
     /// Waits until every job is in a state, by the store's own wake-ups.
+    async fn cancel(&self, id: &str) {
+        loop {
+            let record = self.store.get(id).await.unwrap().unwrap();
+            let connector = &self.connectors["acme"];
+            let rules = longhaul_store::Rules { connector, body: &record.body, now_ms: 0, dice: 0.5 };
+            let signal = Signal::Cancel { reason: None, by: "test".to_owned() };
+            let transition = longhaul_store::receive(&record.job, signal, rules).unwrap();
+            let applied = self.store.apply(id, record.rev, transition).await.unwrap();
+            if let longhaul_store::Committed::Done(..) = applied {
+                return;
+            }
+        }
+    }
+
     async fn until(&self, jobs: &[String], wanted: JobState) {
         let mut changes = self.store.changes();
         let all = async {
@@ -244,20 +266,29 @@ async fn a_cancel_while_a_worker_runs_is_seen_by_its_next_commit() {
     let jobs = bench.submit(1).await;
     let working = tokio::spawn(bench.worker(2).run(bench.stop.clone()));
     bench.until(&jobs, JobState::Running).await;
-    loop {
-        let record = bench.store.get(&jobs[0]).await.unwrap().unwrap();
-        let connector = &bench.connectors["acme"];
-        let rules = longhaul_store::Rules { connector, body: &record.body, now_ms: 0, dice: 0.5 };
-        let signal = Signal::Cancel { reason: None, by: "test".to_owned() };
-        let transition = longhaul_store::receive(&record.job, signal, rules).unwrap();
-        if let longhaul_store::Committed::Done(..) = bench.store.apply(&jobs[0], record.rev, transition).await.unwrap()
-        {
-            break;
-        }
-    }
+    bench.cancel(&jobs[0]).await;
     bench.until(&jobs, JobState::Cancelled).await;
     bench.stop.cancel();
     working.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancel_is_told_of_those_before_it_and_not_of_itself() {
+    let answers = [
+        Failure::new(FailureKind::RateLimited, Retry::After(Duration::from_secs(1)), "refused"),
+        Failure::new(FailureKind::Timeout, Retry::Backoff, "its answer is lost"),
+        Failure::new(FailureKind::RateLimited, Retry::After(Duration::from_secs(1)), "refused"),
+    ];
+    let cancels = Mutex::new(answers.to_vec());
+    let bench = Bench::new(Acme { polls_wanted: u32::MAX, cancels, ..Acme::default() });
+    let jobs = bench.submit(1).await;
+    let working = tokio::spawn(bench.worker(2).run(bench.stop.clone()));
+    bench.until(&jobs, JobState::Running).await;
+    bench.cancel(&jobs[0]).await;
+    bench.until(&jobs, JobState::Cancelled).await;
+    bench.stop.cancel();
+    working.await.unwrap();
+    assert_eq!(*bench.vendor.cancel_sent.lock().unwrap(), [false, false, true, true]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

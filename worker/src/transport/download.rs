@@ -235,7 +235,7 @@ impl WorkerTransport {
             target,
             headers,
             payload: super::body::Payload::default(),
-            paid: false,
+            once: false,
             silence: self.parts.guard.limits.silence,
             deadline: Instant::now() + within,
             vendor: self.parts.connector.vendor.vendor.clone(),

@@ -1,7 +1,7 @@
 //! Calls to vendors over the guarded client: [`WorkerTransport`] is what a vendor module calls through.
 //!
 //! A call is sent once. A free one goes a second time, over a fresh connection, only where a pooled
-//! connection died under it; a paid one never. What cannot have been read says so ([`Failure::unsent`]);
+//! connection died under it; a paid one never, nor one whose repeat would be answered otherwise. What cannot have been read says so ([`Failure::unsent`]);
 //! what may have been read is [`longhaul_registry::Retry::Unknown`] for a paid call.
 
 mod body;
@@ -121,7 +121,7 @@ impl WorkerTransport {
             target,
             headers: HeaderMap::new(),
             payload: Payload::default(),
-            paid: call.paid,
+            once: call.paid || call.once,
             silence,
             deadline: Instant::now() + whole.max(call.silence.unwrap_or_default().saturating_mul(2)),
             vendor: self.parts.connector.vendor.vendor.clone(),

@@ -69,7 +69,7 @@ impl Notifier {
             target,
             headers: map,
             payload: Payload::bytes(body, HeaderValue::from_static("application/json")),
-            paid: false,
+            once: false,
             silence: limits.silence,
             deadline: Instant::now() + limits.whole,
             vendor: "notify".to_owned(),

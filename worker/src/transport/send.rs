@@ -18,7 +18,7 @@ pub(crate) struct Outgoing {
     pub(crate) headers: HeaderMap,
     pub(crate) payload: Payload,
     /// Over a fresh connection, and never sent again.
-    pub(crate) paid: bool,
+    pub(crate) once: bool,
     pub(crate) silence: Duration,
     /// When the whole must have ended.
     pub(crate) deadline: Instant,
@@ -38,12 +38,12 @@ pub(crate) struct Incoming {
     ended: bool,
 }
 
-/// Sends a request and waits for the head of the answer. A free call goes a second time, over a fresh
+/// Sends a request and waits for the head of the answer. A call that may go twice does so, over a fresh
 /// connection, where a pooled one died under it.
 pub(crate) async fn send(guard: &Guard, request: &Outgoing) -> Result<Incoming, Fault> {
-    let first = attempt(guard, request, request.paid).await;
+    let first = attempt(guard, request, request.once).await;
     let died = match &first {
-        Err((fault, reused)) => *reused && !request.paid && matches!(fault.why, Why::Cut(_)),
+        Err((fault, reused)) => *reused && !request.once && matches!(fault.why, Why::Cut(_)),
         Ok(_) => false,
     };
     if died {

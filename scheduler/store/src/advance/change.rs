@@ -86,6 +86,14 @@ impl<'a> Change<'a> {
         for watchdog in watchdogs.into_iter().flatten() {
             in_ms = in_ms.min(watchdog.resolve(now).saturating_sub(now).max(0));
         }
+        if job.state == JobState::Collecting {
+            let left = |when: Option<When>| {
+                let left = when?.resolve(now).saturating_sub(now);
+                u64::try_from(left).ok().filter(|left| *left > 0).map(Duration::from_millis)
+            };
+            let longest = due::collecting(left(job.outputs_expire_at), left(job.deadline_at));
+            in_ms = in_ms.min(i64::try_from(longest.as_millis()).unwrap_or(i64::MAX));
+        }
         job.due_at = job.step.map(|_| When::In(in_ms));
     }
 
@@ -273,6 +281,8 @@ impl<'a> Change<'a> {
                 outcome: CancelOutcome::Pending,
                 sent: false,
                 tried: false,
+                heard: false,
+                missing: 0,
                 unread: false,
             });
         }

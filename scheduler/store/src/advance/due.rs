@@ -15,6 +15,9 @@ pub const REFUSED_CEILING: Duration = Duration::from_secs(15);
 /// A hint longer than this is read as this; the job's own deadline ends it sooner anyway.
 const HINT_CEILING: Duration = Duration::from_secs(30 * 86_400);
 
+/// Left for the download before its link dies.
+const DOWNLOAD_ROOM: Duration = Duration::from_secs(60);
+
 fn seconds(value: f64) -> Duration {
     Duration::try_from_secs_f64(value.max(0.0)).unwrap_or(HINT_CEILING)
 }
@@ -44,6 +47,20 @@ pub fn hinted(hint: Duration, dice: f64) -> Duration {
     let hint = hint.clamp(FLOOR, HINT_CEILING);
     let spread = hint.as_secs_f64().min(10.0) * 0.1 * dice.clamp(0.0, 1.0);
     hint + seconds(spread)
+}
+
+/// The longest wait of a job whose outputs are ready to be fetched, whatever the vendor or its host asked for: what was paid
+/// for dies with its link, and a host that wants to be left alone until after that is asked once more before.
+///
+/// `link_lives` and `job_has`: what is left until the link dies and until the job's deadline; `None` where that is not
+/// known or has passed.
+#[must_use]
+pub fn collecting(link_lives: Option<Duration>, job_has: Option<Duration>) -> Duration {
+    // Room for the download itself, or half of what is left where that is less.
+    let before_death = link_lives.map(|left| (left - DOWNLOAD_ROOM.min(left / 2)).max(FLOOR));
+    // A deadline that is near or past is no reason to ask more often than our own backoff would.
+    let before_deadline = job_has.map(|left| left.max(BACKOFF_CEILING));
+    [before_death, before_deadline].into_iter().flatten().min().unwrap_or(BACKOFF_CEILING)
 }
 
 /// Our own backoff after the n-th error in a row (1 is the first): doubling from 1 s to 60 s, the upper half
@@ -90,6 +107,18 @@ mod tests {
             assert!(hinted(Duration::ZERO, dice) >= FLOOR);
         }
         assert!(hinted(Duration::from_secs(86_400_000), 1.0) <= HINT_CEILING + Duration::from_secs(1));
+    }
+
+    #[test]
+    fn outputs_are_fetched_before_their_link_dies() {
+        let s = Duration::from_secs;
+        assert_eq!(collecting(Some(s(600)), Some(s(3600))), s(540));
+        assert_eq!(collecting(Some(s(100)), Some(s(3600))), s(50));
+        assert_eq!(collecting(Some(s(1)), None), FLOOR);
+        assert_eq!(collecting(Some(s(86_400)), Some(s(3600))), s(3600), "and no later than the job's deadline");
+        assert_eq!(collecting(None, Some(s(3600))), s(3600));
+        assert_eq!(collecting(None, Some(s(5))), BACKOFF_CEILING);
+        assert_eq!(collecting(None, None), BACKOFF_CEILING);
     }
 
     #[test]

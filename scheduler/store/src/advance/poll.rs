@@ -12,7 +12,7 @@ const YOUNG_MS: i64 = 60_000;
 const READ_FIRST: Duration = Duration::from_secs(15);
 const READ_FIRST_MS: i64 = 15_000;
 /// Later `not_found`s in a row that make it lost at the vendor (replicas disagree for a while).
-const LOST_AFTER: u32 = 5;
+pub(super) const LOST_AFTER: u32 = 5;
 
 pub(super) fn answered(mut change: Change<'_>, answer: Result<PollAnswer, Failure>) -> Transition {
     if !matches!(change.out.job.state, JobState::Running | JobState::NeedsInput) {
@@ -228,12 +228,18 @@ pub(super) fn given_up(mut change: Change<'_>, failure: Failure) -> Transition {
     end(change, JobState::Failed, Some(JobError { failure, step }))
 }
 
-fn not_found(mut change: Change<'_>, failure: Failure) -> Transition {
-    if change.out.job.cancel.as_ref().is_some_and(|cancel| cancel.sent || cancel.tried) {
+/// So soon after the vendor accepted that its own record of the job may not be everywhere yet.
+pub(super) fn young(change: &Change<'_>) -> bool {
+    change.age_ms(change.out.job.accepted_at).is_none_or(|age| age < YOUNG_MS)
+}
+
+/// The vendor has no such record, as a poll or a cancel was told: our doing after a stop that was heard, else patience.
+pub(super) fn not_found(mut change: Change<'_>, failure: Failure) -> Transition {
+    if change.out.job.cancel.as_ref().is_some_and(|cancel| cancel.heard) {
         change.set_cancel_outcome(CancelOutcome::Confirmed);
         return conclude(change, JobState::Cancelled);
     }
-    if change.age_ms(change.out.job.accepted_at).is_none_or(|age| age < YOUNG_MS) {
+    if young(&change) {
         change.due(Duration::from_secs(5));
         return change.out;
     }

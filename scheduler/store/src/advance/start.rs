@@ -171,9 +171,14 @@ pub(super) fn finished(
 }
 
 fn refused(mut change: Change<'_>, failure: Failure) -> Transition {
-    let unknown = failure.retry == Retry::Unknown || failure.kind == FailureKind::StartUnknown;
-    if unknown && !failure.unsent {
+    let no_answer = failure.retry == Retry::Unknown || failure.kind == FailureKind::StartUnknown;
+    if no_answer && !failure.unsent {
         return lost(change, failure);
+    }
+    if change.out.job.start_sent.as_ref().is_some_and(|sent| sent.lost_at_ms.is_some()) {
+        // The same start sent again with its key: what refused this one says nothing of the one that was lost, which may
+        // run and be billed. Only an answer to the key tells, or a person.
+        return if in_time(&change) { search_failed(change, failure, true) } else { unknown(change, &failure) };
     }
     // From here on the vendor has definitely not taken the start.
     change.job().start_sent = None;
@@ -250,6 +255,8 @@ fn lost(mut change: Change<'_>, failure: Failure) -> Transition {
     change.enter(JobState::Starting);
     match change.rules.connector.vendor.lost_start {
         LostStart::None => unknown(change, &failure),
+        // Lost again and again: the time of the first counts, because a key is not honoured for ever.
+        LostStart::Key if !in_time(&change) => unknown(change, &failure),
         LostStart::Key | LostStart::Find => {
             change.erred();
             change.blame(&failure);
@@ -261,13 +268,23 @@ fn lost(mut change: Change<'_>, failure: Failure) -> Transition {
 }
 
 impl Change<'_> {
-    /// The answer to the start is not waited for any more.
-    fn given_up(&mut self) {
+    /// The answer to the start is not waited for any more. Since when stays as it was first found.
+    pub(super) fn given_up(&mut self) {
         let now_ms = self.rules.now_ms;
         if let Some(sent) = &mut self.job().start_sent {
-            sent.lost_at_ms = Some(now_ms);
+            sent.lost_at_ms.get_or_insert(now_ms);
         }
     }
+}
+
+/// A lost start is still looked for, or sent again with its key. One that nobody called lost yet has all its time.
+fn in_time(change: &Change<'_>) -> bool {
+    let Some(lost_at_ms) = change.out.job.start_sent.as_ref().and_then(|sent| sent.lost_at_ms) else { return true };
+    change.rules.now_ms.saturating_sub(lost_at_ms) < find_ms(change)
+}
+
+fn find_ms(change: &Change<'_>) -> i64 {
+    i64::try_from(change.rules.connector.vendor.find_s).unwrap_or(i64::MAX / 1000).saturating_mul(1000)
 }
 
 /// Parked, or given up where the job asked for that.
@@ -298,9 +315,7 @@ pub(super) fn found(mut change: Change<'_>, finding: Result<Finding, Failure>) -
         return change.out;
     }
     let age_ms = change.rules.now_ms.saturating_sub(sent.under_way_until_ms());
-    let vendor = &change.rules.connector.vendor;
-    let (absence_proves, find_ms) =
-        (vendor.absence_proves, i64::try_from(vendor.find_s).unwrap_or(i64::MAX / 1000).saturating_mul(1000));
+    let (absence_proves, find_ms) = (change.rules.connector.vendor.absence_proves, find_ms(&change));
     let because = |text: &str| Failure::new(FailureKind::StartUnknown, Retry::Unknown, text);
     match finding {
         Ok(Finding::Found(answer)) => {
@@ -332,7 +347,8 @@ pub(super) fn found(mut change: Change<'_>, finding: Result<Finding, Failure>) -
     }
 }
 
-/// The search itself failed: it is free and may go on; only its time ends it.
+/// The search itself failed, or the same start sent again was refused: neither buys, and both may go on; only their time
+/// ends it.
 fn search_failed(mut change: Change<'_>, failure: Failure, in_time: bool) -> Transition {
     let unpunished =
         matches!(failure.kind, FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited) || failure.unsent;

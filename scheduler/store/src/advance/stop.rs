@@ -1,6 +1,6 @@
 //! Answers and cancels: what goes to the vendor besides the start, and the limit on money.
 
-use super::poll::{conclude, given_up, passing, waits};
+use super::poll::{LOST_AFTER, conclude, given_up, not_found, passing, waits, young};
 use super::{Change, max_errors, moot};
 use crate::{CancelOutcome, JobState, Transition};
 use longhaul_registry::{AnswerGiven, CancelAnswer, Failure, FailureKind, Report, Retry};
@@ -14,7 +14,7 @@ pub(super) fn sending_answer(mut change: Change<'_>) -> Transition {
     change.out
 }
 
-/// A stop is about to leave: from now on a record that is gone may be our doing.
+/// A stop is about to leave. Until its answer is in, it may have been heard: the claim after a worker that ended says so.
 pub(super) fn sending_cancel(mut change: Change<'_>) -> Transition {
     let Some(cancel) = &mut change.out.job.cancel else { return moot(change) };
     cancel.tried = true;
@@ -115,9 +115,14 @@ pub(super) fn cancel_answered(mut change: Change<'_>, answer: Result<CancelAnswe
         }
         return moot(change);
     }
-    if change.out.job.cancel.is_none() {
-        return moot(change);
-    }
+    let Some(cancel) = &mut change.out.job.cancel else { return moot(change) };
+    // A failure before the call was written down (no credential, no session) says nothing of any call.
+    let left = std::mem::take(&mut cancel.tried);
+    cancel.heard |= match &answer {
+        Ok(CancelAnswer::Confirmed(_) | CancelAnswer::Requested(_)) => true,
+        Ok(CancelAnswer::TooLate(_) | CancelAnswer::Unsupported) => false,
+        Err(failure) => left && answer_lost(failure),
+    };
     match answer {
         Ok(CancelAnswer::Confirmed(report)) => {
             change.cleared();
@@ -133,6 +138,29 @@ pub(super) fn cancel_answered(mut change: Change<'_>, answer: Result<CancelAnswe
         }
         Err(failure) => cancel_missed(change, failure),
     }
+}
+
+/// Whether a cancel that failed may have been heard all the same: it left, and the vendor did not refuse it.
+fn answer_lost(failure: &Failure) -> bool {
+    let refused = match failure.kind {
+        FailureKind::Network | FailureKind::Timeout | FailureKind::Internal => false,
+        // A server that broke, or an answer that cannot be read, may have stopped the work before.
+        FailureKind::VendorError => failure.retry == Retry::Never,
+        FailureKind::Auth
+        | FailureKind::Quota
+        | FailureKind::RateLimited
+        | FailureKind::InvalidRequest
+        | FailureKind::ContentPolicy
+        | FailureKind::NotFound
+        | FailureKind::ModelUnavailable
+        | FailureKind::CapabilityMissing
+        | FailureKind::OutputExpired
+        | FailureKind::OutputEmpty
+        | FailureKind::SpecMismatch
+        | FailureKind::StartUnknown
+        | FailureKind::LimitExceeded => failure.retry != Retry::Unknown,
+    };
+    !failure.unsent && !refused
 }
 
 /// The vendor has been asked; polls tell the rest.
@@ -158,13 +186,11 @@ fn asked(mut change: Change<'_>, outcome: CancelOutcome, report: Report, now: bo
 fn cancel_missed(mut change: Change<'_>, failure: Failure) -> Transition {
     match failure.kind {
         FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited => waits(change, failure),
-        // The record is not there: a poll tells whether it is gone for good, which is then our doing.
-        FailureKind::NotFound => asked(change, CancelOutcome::Pending, Report::default(), true),
+        FailureKind::NotFound => no_record(change, failure),
         FailureKind::Internal if failure.retry != Retry::Never => waits(change, failure),
         FailureKind::Internal => given_up(change, failure),
         _ if failure.retry == Retry::Never || change.out.job.errors.saturating_add(1) >= max_errors(change.step) => {
-            change.warn("cancel_refused", format!("the vendor does not take the cancel: {}", failure.message));
-            asked(change, CancelOutcome::Pending, Report::default(), false)
+            refused_cancel(change, &failure)
         }
         _ => {
             if !failure.unsent {
@@ -177,4 +203,24 @@ fn cancel_missed(mut change: Change<'_>, failure: Failure) -> Transition {
             change.out
         }
     }
+}
+
+/// The vendor will not take it: polls tell how the job ends.
+fn refused_cancel(mut change: Change<'_>, failure: &Failure) -> Transition {
+    change.warn("cancel_refused", format!("the vendor does not take the cancel: {}", failure.message));
+    asked(change, CancelOutcome::Pending, Report::default(), false)
+}
+
+/// The vendor knows no such record, which is no stop: nothing was heard, and the job may run on where another replica has
+/// it. The record is read before the next cancel, with a poll's patience. Where it is there all along, it is the cancel
+/// that the vendor does not know.
+fn no_record(mut change: Change<'_>, failure: Failure) -> Transition {
+    let Some(cancel) = &mut change.out.job.cancel else { return moot(change) };
+    cancel.missing = cancel.missing.saturating_add(1);
+    cancel.unread = false;
+    let unknown_there = !cancel.heard && cancel.missing >= LOST_AFTER;
+    if unknown_there && !young(&change) {
+        return refused_cancel(change, &failure);
+    }
+    not_found(change, failure)
 }

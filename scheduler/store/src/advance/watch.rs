@@ -4,7 +4,7 @@ use super::poll::conclude;
 use super::stop::{limit, question_timeout};
 use super::{Change, Rules, derived_uuid};
 use crate::{CancelOutcome, ConnectorState, Job, JobState, PendingAnswer, Transition, When};
-use longhaul_registry::{Answer, AnswerBody, Connector, Failure, FailureKind, QuestionKind, Retry, Step};
+use longhaul_registry::{Answer, AnswerBody, Connector, Failure, FailureKind, LostStart, QuestionKind, Retry, Step};
 use serde_json::json;
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ pub const MAX_KILLS: u32 = 5;
 /// and where it cannot.
 pub const GRACE: (Duration, Duration) = (Duration::from_secs(600), Duration::from_secs(60));
 
-/// Lets the watchdogs look at a freshly claimed job: poison, wall clock, a question's deadline, the grace of a job
-/// bound for its end. `None`: nothing is wrong, the step may run.
+/// Lets the watchdogs look at a freshly claimed job: poison, a call that its worker ended with, wall clock, a question's
+/// deadline, the grace of a job bound for its end. `None`: nothing is wrong, the step may run.
 #[must_use]
 pub fn on_claim(job: &Job, rules: Rules<'_>) -> Option<Transition> {
     let step = job.step?;
@@ -29,8 +29,16 @@ pub fn on_claim(job: &Job, rules: Rules<'_>) -> Option<Transition> {
         change.park(Failure::new(kind, Retry::Never, message).code("poison"));
         return Some(change.out);
     }
+    if start_unanswered(&change) {
+        change.given_up();
+        change.go_on();
+        return Some(change.out);
+    }
     if !matches!(job.state, JobState::Running | JobState::NeedsInput) {
         return None;
+    }
+    if job.cancel.as_ref().is_some_and(|cancel| cancel.tried) {
+        return Some(cancel_unanswered(change));
     }
     let passed = |when: Option<When>| when.is_some_and(|when| when.resolve(rules.now_ms) <= rules.now_ms);
     if job.ending.is_none() && passed(job.deadline_at) {
@@ -49,6 +57,24 @@ pub fn on_claim(job: &Job, rules: Rules<'_>) -> Option<Transition> {
         return Some(unanswered(change));
     }
     None
+}
+
+/// A start left, or was about to, and its worker ended with it, where the same is sent again with its key: it is called
+/// lost before the next send, whose refusal would else be taken for an answer to both. A search says so itself.
+fn start_unanswered(change: &Change<'_>) -> bool {
+    change.out.job.state == JobState::Starting
+        && change.rules.connector.vendor.lost_start == LostStart::Key
+        && change.out.job.start_sent.as_ref().is_some_and(|sent| sent.lost_at_ms.is_none())
+}
+
+/// A cancel left, or was about to, and no answer to it was ever written down: its worker ended with it, and the vendor may
+/// have heard.
+fn cancel_unanswered(mut change: Change<'_>) -> Transition {
+    if let Some(cancel) = &mut change.out.job.cancel {
+        (cancel.tried, cancel.heard) = (false, true);
+    }
+    change.go_on();
+    change.out
 }
 
 /// When a job that is bound for its end is polled no longer: its grace is over, and its deadline has passed.

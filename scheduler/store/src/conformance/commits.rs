@@ -72,6 +72,8 @@ pub async fn an_older_revision_is_answered_changed(world: World) {
         outcome: CancelOutcome::Pending,
         sent: false,
         tried: false,
+        heard: false,
+        missing: 0,
         unread: false,
     };
     (cancelled.cancel, cancelled.step) = (Some(wish), Some(Step::Cancel));

@@ -122,6 +122,22 @@ async fn a_poll_whose_pooled_connection_died_goes_again_once_and_unseen() {
 }
 
 #[tokio::test]
+async fn a_cancel_that_erases_is_not_sent_again_behind_the_back_of_its_step() {
+    let server = Server::start(|seen| match seen.line().starts_with("DELETE") {
+        true => Act::Close,
+        false => Act::Say(answer("200 OK", &[], "{}")),
+    })
+    .await;
+    let kit = Kit::at(&server.base());
+    kit.call(Call::get("poll", "/v1/tasks/1")).await.unwrap();
+    let failure = kit.call(Call::delete("cancel", "/v1/tasks/1").once()).await.unwrap_err();
+    assert_eq!(verdict(&failure), (FailureKind::Network, Retry::Backoff, false), "{failure}");
+    let cancels: Vec<usize> =
+        server.seen().iter().filter(|seen| seen.line().starts_with("DELETE")).map(|seen| seen.connection).collect();
+    assert_eq!(cancels, [1]);
+}
+
+#[tokio::test]
 async fn a_poll_that_dies_on_a_fresh_connection_is_a_passing_fault() {
     let server = Server::start(|_| Act::Close).await;
     let kit = Kit::at(&server.base());

@@ -119,6 +119,63 @@ fn a_lost_start_is_looked_for_and_only_proven_absence_starts_again() {
 }
 
 #[test]
+fn a_refused_repeat_of_a_lost_start_leaves_it_unknown() {
+    let lost = || Outcome::Start(Err(failure(FailureKind::Network, Retry::Unknown)));
+    let refused = |kind, retry| Outcome::Start(Err(failure(kind, retry)));
+    let passing = [
+        (FailureKind::RateLimited, Retry::After(Duration::from_secs(5))),
+        (FailureKind::Quota, Retry::Backoff),
+        (FailureKind::Auth, Retry::Never),
+        (FailureKind::VendorError, Retry::Backoff),
+    ];
+    // Its answer was lost on the way, or with its worker.
+    for crashed in [false, true] {
+        for (kind, retry) in passing {
+            let mut bench = Bench::new(connector(vendor(LostStart::Key)), json!({}));
+            bench.sending();
+            if crashed {
+                assert!(bench.watch());
+                assert!(bench.last.keep_lease, "it is sent again by the same worker");
+            } else {
+                bench.outcome(lost());
+            }
+            assert!(!bench.watch(), "it is called lost once");
+            let sent = bench.job.start_sent.clone();
+            bench.signal(Signal::Cancel { reason: None, by: "test".to_owned() }).unwrap();
+            for wait in [1, 50] {
+                bench.pass(Duration::from_secs(wait)).outcome(refused(kind, retry));
+                assert_eq!((bench.job.state, &bench.job.start_sent), (JobState::Starting, &sent), "{kind}");
+                assert!(bench.job.step == Some(Step::Start) && !bench.last.keep_lease, "{kind}");
+            }
+            // Lost once more: its time is counted from the first.
+            bench.outcome(lost());
+            assert_eq!((bench.job.state, &bench.job.start_sent), (JobState::Starting, &sent), "{kind}");
+            bench.pass(Duration::from_secs(9)).outcome(refused(kind, retry));
+            assert_eq!((bench.job.state, bench.code()), (JobState::Parked, Some("start_unknown")), "{kind}");
+            assert_eq!(bench.job.start_sent, sent, "{kind}");
+        }
+    }
+
+    let mut bench = Bench::new(connector(vendor(LostStart::Key)), json!({}));
+    bench.sending().outcome(lost()).outcome(refused(FailureKind::InvalidRequest, Retry::Never));
+    assert_eq!((bench.job.state, bench.code()), (JobState::Parked, Some("start_unknown")), "it was taken before");
+
+    let mut bench = Bench::new(connector(vendor(LostStart::Key)), json!({}));
+    bench.sending().outcome(lost()).pass(Duration::from_secs(60)).outcome(lost());
+    assert_eq!((bench.job.state, bench.code()), (JobState::Parked, Some("start_unknown")));
+
+    let mut bench = Bench::new(connector(vendor(LostStart::Key)), json!({}));
+    let started = StartAnswer::Started { vendor_job_id: "v-9".to_owned(), report: Report::default() };
+    bench.sending().outcome(lost()).outcome(refused(FailureKind::RateLimited, Retry::Backoff));
+    bench.outcome(Outcome::Start(Ok(started)));
+    assert_eq!((bench.job.state, bench.job.vendor_job_id.as_deref()), (JobState::Running, Some("v-9")));
+    // The first send of an attempt that is refused was never taken.
+    let mut bench = Bench::new(connector(vendor(LostStart::Key)), json!({}));
+    bench.sending().outcome(refused(FailureKind::RateLimited, Retry::Backoff));
+    assert_eq!((bench.job.state, bench.job.start_sent.clone()), (JobState::Queued, None));
+}
+
+#[test]
 fn a_definite_rejection_goes_back_to_the_queue_and_spends_what_its_kind_says() {
     for (kind, retry, errors) in [
         (FailureKind::RateLimited, Retry::After(Duration::from_secs(30)), 0),
@@ -355,6 +412,30 @@ fn success_needs_bytes_and_a_dead_link_is_asked_for_once_more() {
     assert_eq!((bench.job.state, bench.last.keep_lease), (JobState::Collecting, true));
     bench.outcome(dead());
     assert_eq!((bench.job.state, bench.code()), (JobState::Failed, Some("output_expired")));
+}
+
+#[test]
+fn a_download_that_is_put_off_until_after_its_link_is_dead_is_tried_before() {
+    let put_off = |kind, seconds| Outcome::Outputs(Err(failure(kind, Retry::After(Duration::from_secs(seconds)))));
+    for kind in [FailureKind::RateLimited, FailureKind::Quota, FailureKind::VendorError, FailureKind::Internal] {
+        let mut bench = Bench::simple();
+        // The link lives for ten minutes.
+        bench.started().outcome(done()).outcome(put_off(kind, 3600));
+        assert_eq!((bench.job.state, bench.due_in()), (JobState::Collecting, Some(Duration::from_secs(540))), "{kind}");
+        bench.pass(Duration::from_secs(540)).outcome(put_off(kind, 3600));
+        assert_eq!(bench.due_in(), Some(Duration::from_secs(30)), "{kind}");
+        // Dead: nothing is left to hurry for but the job's own deadline, an hour after its start.
+        bench.pass(Duration::from_secs(60)).outcome(put_off(kind, 86_400));
+        assert_eq!(bench.due_in(), Some(Duration::from_secs(3000)), "{kind}");
+        bench.pass(Duration::from_secs(3000)).outcome(put_off(kind, 86_400));
+        assert_eq!(bench.due_in(), Some(due::BACKOFF_CEILING), "{kind}");
+    }
+    let mut bench = Bench::simple();
+    bench.started().outcome(done()).outcome(put_off(FailureKind::RateLimited, 30));
+    assert!(
+        bench.due_in().is_some_and(|wait| wait >= Duration::from_secs(30)),
+        "a wait that the link outlives is kept"
+    );
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod examples;
 mod model;
 mod signals;
+mod stops;
 
 use super::*;
 use crate::{JobBody, NewEvent, When};
