@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use longhaul_registry::{ArtifactDraft, Collected, DraftSource, Failure, FailureKind, Note, Retry, SpecCheck};
 use longhaul_store::advance::derived_uuid;
 use longhaul_store::storage::{ArtifactStorage, StorageError};
-use longhaul_store::{Artifact, Store};
+use longhaul_store::{Artifact, Store, StoreError};
 use longhaul_vendors::StagedBody;
 use serde_json::json;
 use std::io;
@@ -92,20 +92,42 @@ impl Collector {
         let request = &what.body.request;
         let task = request.task;
         let main = held.iter().filter(|one| is_main(&one.described.role, task)).count();
-        let mut namer = Namer::new(&folder(what), request.output_path.as_deref());
+        let places = self.places(what, &held).await?;
         let mut artifacts = Vec::with_capacity(held.len());
-        for (index, one) in held.into_iter().enumerate() {
+        for (index, (one, placed)) in held.into_iter().zip(places).enumerate() {
             let described = &one.described;
             let checked = if is_main(&described.role, task) {
                 spec_check(&request.media, &described.spec, main, described.silent)
             } else {
                 SpecCheck::default()
             };
-            let placed = namer.next(&described.role, described.name.as_deref(), &described.mime);
             place(&self.storage, &what.job.tenant, &placed, &one.file).await.map_err(unplaced)?;
             artifacts.push(artifact(what, index, one, placed, checked));
         }
         Ok(artifacts)
+    }
+
+    /// Where the outputs go, each path held by this job before a byte is written there: a number after the name that was
+    /// asked for may be another job's very path.
+    async fn places(&self, what: &Collecting<'_>, held: &[Held]) -> Result<Vec<Placed>, Failure> {
+        let asked = what.body.request.output_path.as_deref();
+        let mut taken = Vec::new();
+        loop {
+            let mut namer = Namer::new(&folder(what), asked).avoiding(&taken);
+            let place =
+                |Held { described, .. }: &Held| namer.next(&described.role, described.name.as_deref(), &described.mime);
+            let places: Vec<Placed> = held.iter().map(place).collect();
+            if asked.is_none() {
+                // Nobody else may name a path below `jobs/`.
+                return Ok(places);
+            }
+            let paths: Vec<String> = places.iter().map(|placed| placed.path.clone()).collect();
+            let others = self.store.hold_paths(&what.job.tenant, &what.job.id, &paths).await.map_err(unheld)?;
+            if others.is_empty() {
+                return Ok(places);
+            }
+            taken.extend(others);
+        }
     }
 
     /// A warning for each other job whose different request has the same bytes: a vendor that hands one job's output
@@ -201,6 +223,11 @@ fn unplaced(error: StorageError) -> Failure {
         // No waiting mends a path that cannot be.
         return Failure::new(FailureKind::SpecMismatch, Retry::Never, error.to_string()).code("path_taken");
     }
+    Failure::new(FailureKind::Internal, Retry::Backoff, error.to_string()).code("storage_unavailable")
+}
+
+/// So is a store that cannot say whose a path is.
+fn unheld(error: StoreError) -> Failure {
     Failure::new(FailureKind::Internal, Retry::Backoff, error.to_string()).code("storage_unavailable")
 }
 

@@ -268,6 +268,10 @@ pub trait Store: Send + Sync + 'static {
     /// record twice.
     async fn taken_ids(&self, connector: &str, vendor_job_ids: &[String], not_job: &str) -> StoreResult<Vec<String>>;
 
+    /// Makes these paths of the tenant this job's, which stay so until it is pruned; answers those that are another
+    /// job's already. Its own are its own again.
+    async fn hold_paths(&self, tenant: &str, job: &str, paths: &[String]) -> StoreResult<Vec<String>>;
+
     /// The ledger, summed. Days are `YYYY-MM-DD`, both inclusive.
     async fn usage(
         &self,

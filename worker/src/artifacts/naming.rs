@@ -20,6 +20,7 @@ pub struct Namer {
     folder: String,
     first: Option<(String, Option<String>)>,
     used: HashSet<String>,
+    avoided: HashSet<String>,
     count: usize,
 }
 
@@ -35,7 +36,14 @@ impl Namer {
             },
             None => (format!("jobs/{job}"), None),
         };
-        Self { folder, first, used: HashSet::new(), count: 0 }
+        Self { folder, first, used: HashSet::new(), avoided: HashSet::new(), count: 0 }
+    }
+
+    /// Gives none of these paths out: another job holds them.
+    #[must_use]
+    pub fn avoiding(mut self, paths: &[String]) -> Self {
+        self.avoided.extend(paths.iter().map(|path| path.to_lowercase()));
+        self
     }
 
     /// The next artifact's place. An extension is added from the sniffed type only where there is none.
@@ -59,9 +67,9 @@ impl Namer {
                 Some(extension) => format!("{numbered}.{extension}"),
                 None => numbered,
             };
+            let path = if self.folder.is_empty() { name.clone() } else { format!("{}/{name}", self.folder) };
             // Some file systems do not tell capitals apart.
-            if self.used.insert(name.to_lowercase()) {
-                let path = if self.folder.is_empty() { name.clone() } else { format!("{}/{name}", self.folder) };
+            if !self.avoided.contains(&path.to_lowercase()) && self.used.insert(name.to_lowercase()) {
                 return Placed { name, path };
             }
             number += 1;
@@ -196,6 +204,14 @@ mod tests {
         assert_eq!(paths(Some("a.b/v1.2"), &three[..1]), ["a.b/v1.2.png"], "a version is no extension");
         // The wrong extension was asked for: it is kept, and the check tells.
         assert_eq!(paths(Some("hero.jpg"), &three[..1]), ["hero.jpg"]);
+    }
+
+    #[test]
+    fn another_jobs_path_is_passed_over() {
+        let avoided = ["assets/Hero-2.png".to_owned(), "elsewhere/hero-3.png".to_owned()];
+        let mut namer = Namer::new("job_1", Some("assets/hero.png")).avoiding(&avoided);
+        let mut next = || namer.next("image", None, "image/png").path;
+        assert_eq!([next(), next(), next()], ["assets/hero.png", "assets/hero-3.png", "assets/hero-4.png"]);
     }
 
     #[test]

@@ -69,6 +69,7 @@ macro_rules! each_store_case {
             submits::keys_live_thirty_days,
             submits::a_key_tells_its_job,
             submits::a_path_has_one_holder,
+            submits::paths_are_held_until_their_job_is_pruned,
             submits::batches_answer_in_order,
             submits::lists_page_and_filter,
             upkeep::pruning_takes_old_ends_only,

@@ -1,7 +1,7 @@
 //! Taking jobs in, and finding them.
 
 use super::World;
-use super::world::{into, submission};
+use super::world::{NOON, into, submission};
 use crate::{JobFilter, JobState, Submission, Submitted, Transition, When};
 use std::collections::HashSet;
 
@@ -100,6 +100,35 @@ pub async fn a_path_has_one_holder(world: World) {
     let mut retry = at("acme", "elsewhere.png");
     retry.idempotency = Some(("k".into(), "h2".into()));
     assert!(matches!(world.store.submit(vec![retry]).await.unwrap()[0], Submitted::New(_)));
+}
+
+/// The paths of further artifacts are held as the first's is, and let go with their job.
+pub async fn paths_are_held_until_their_job_is_pruned(world: World) {
+    let at = |path: &str| {
+        let mut one = submission(world.job("flux"));
+        (one.job.tenant, one.output_path) = ("acme".into(), Some(path.into()));
+        one
+    };
+    let first = at("hero.png");
+    let (one, two) = (first.job.id.clone(), "job_other".to_owned());
+    world.store.submit(vec![first]).await.unwrap();
+    let hold = async |tenant: &str, job: &str, paths: &[&str]| {
+        let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
+        world.store.hold_paths(tenant, job, &paths).await.unwrap()
+    };
+    let wanted = ["hero.png", "hero-2.png", "hero-3.png"];
+    assert!(hold("acme", &two, &wanted[2..]).await.is_empty());
+    assert_eq!(hold("acme", &one, &wanted).await, ["hero-3.png"]);
+    assert_eq!(hold("acme", &one, &wanted).await, ["hero-3.png"], "its own are its own again");
+    assert_eq!(hold("acme", &two, &wanted).await, ["hero.png", "hero-2.png"]);
+    assert!(hold("zenith", &two, &wanted).await.is_empty(), "each tenant has paths of its own");
+    let answer = world.store.submit(vec![at("hero-2.png")]).await.unwrap().remove(0);
+    assert_eq!(answer, Submitted::PathTaken(one.clone()));
+    assert_eq!(super::upkeep::end(&world, JobState::Succeeded).await, one);
+    world.later(1_000);
+    assert_eq!(world.store.prune(NOON + 500, 10).await.unwrap(), [one]);
+    assert!(matches!(world.store.submit(vec![at("hero-2.png")]).await.unwrap()[0], Submitted::New(_)));
+    assert!(hold("acme", &two, &wanted[..1]).await.is_empty());
 }
 
 /// A large batch answers line by line, and all of it is there.

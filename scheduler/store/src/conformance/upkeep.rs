@@ -8,7 +8,7 @@ use serde_json::json;
 use std::time::Duration;
 
 /// Ends the one job that is due, with everything that can hang on a job.
-async fn end(world: &World, state: JobState) -> String {
+pub(super) async fn end(world: &World, state: JobState) -> String {
     let claimed = world.one().await;
     let id = claimed.job.id.clone();
     let mut last = Transition::to(into(&claimed.job, state, None));

@@ -76,6 +76,7 @@ CREATE INDEX vendor_ids_job ON vendor_ids (n);
 CREATE TABLE paths (
   tenant TEXT NOT NULL, path TEXT NOT NULL, job TEXT NOT NULL, PRIMARY KEY (tenant, path)
 ) WITHOUT ROWID;
+CREATE INDEX paths_job ON paths (job);
 CREATE TABLE usage (
   job TEXT NOT NULL, attempt INTEGER NOT NULL, record TEXT NOT NULL, unit TEXT NOT NULL,
   quantity TEXT NOT NULL, source INTEGER NOT NULL, usd TEXT, booked_ms INTEGER NOT NULL,

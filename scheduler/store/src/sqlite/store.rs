@@ -158,6 +158,13 @@ impl Store for SqliteStore {
         })
     }
 
+    async fn hold_paths(&self, tenant: &str, job: &str, paths: &[String]) -> StoreResult<Vec<String>> {
+        self.owned()?;
+        let (tenant, job, paths) = (tenant.to_owned(), job.to_owned(), paths.to_vec());
+        let hold = move |s: &mut Session<'_>| submit::hold(s.conn, &tenant, &job, &paths);
+        self.writer.call(Weight::Durable, 1, hold).await
+    }
+
     async fn same_bytes(&self, tenant: &str, sha256: &str, not_job: &str) -> StoreResult<Vec<(String, String)>> {
         let (tenant, sha256, not_job) = (tenant.to_owned(), sha256.to_owned(), not_job.to_owned());
         self.readers.read(move |conn| read::same_bytes(conn, &tenant, &sha256, &not_job)).await

@@ -64,17 +64,30 @@ pub(super) fn submit(s: &mut Session<'_>, entry: &Entry) -> Done<Submitted> {
     {
         return Ok(known);
     }
-    if let Some(path) = &entry.output_path {
-        let holder = s
-            .conn
-            .prepare_cached("SELECT job FROM paths WHERE tenant = ?1 AND path = ?2")?
-            .query_row((tenant, path), |row| row.get(0))
-            .optional()?;
-        if let Some(holder) = holder {
-            return Ok(Submitted::PathTaken(holder));
-        }
+    if let Some(path) = &entry.output_path
+        && let Some(holder) = holder(s.conn, tenant, path)?
+    {
+        return Ok(Submitted::PathTaken(holder));
     }
     s.insert(entry)
+}
+
+/// Whose path this is.
+fn holder(conn: &Connection, tenant: &str, path: &str) -> Done<Option<String>> {
+    let mut read = conn.prepare_cached("SELECT job FROM paths WHERE tenant = ?1 AND path = ?2")?;
+    Ok(read.query_row((tenant, path), |row| row.get(0)).optional()?)
+}
+
+/// Gives a job those of the paths that are nobody's; answers those that are another job's.
+pub(super) fn hold(conn: &Connection, tenant: &str, job: &str, paths: &[String]) -> Done<Vec<String>> {
+    let mut write = conn.prepare_cached("INSERT OR IGNORE INTO paths (tenant, path, job) VALUES (?1, ?2, ?3)")?;
+    let mut taken = Vec::new();
+    for path in paths {
+        if write.execute((tenant, path, job))? == 0 && holder(conn, tenant, path)?.is_some_and(|other| other != job) {
+            taken.push(path.clone());
+        }
+    }
+    Ok(taken)
 }
 
 /// What a key that came before says. A key older than 30 days says nothing.
@@ -161,11 +174,7 @@ impl Session<'_> {
                 .execute((key, value, job.created_at.resolve(self.now_ms), n))?;
         }
         if let Some(path) = &entry.output_path {
-            self.conn.prepare_cached("INSERT INTO paths (tenant, path, job) VALUES (?1, ?2, ?3)")?.execute((
-                &job.tenant,
-                path,
-                &job.id,
-            ))?;
+            hold(self.conn, &job.tenant, &job.id, std::slice::from_ref(path))?;
         }
         if let Some((key, hash)) = &entry.idempotency {
             self.conn
@@ -210,22 +219,16 @@ impl Session<'_> {
         let row = self.row_at(n)?;
         let (id, head) = self.head(n)?;
         let job: Job = fault::parse("a job's head", &head)?;
-        let (path, key): (Option<String>, Option<String>) = self
+        let key: Option<String> = self
             .conn
-            .prepare_cached("SELECT path, idempotency FROM bodies WHERE n = ?1")?
-            .query_row([n], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            .prepare_cached("SELECT idempotency FROM bodies WHERE n = ?1")?
+            .query_row([n], |row| row.get(0))?;
         if let Some(key) = key {
             self.conn
                 .prepare_cached("UPDATE idempotency SET pruned = ?3 WHERE tenant = ?1 AND key = ?2 AND job = ?4")?
                 .execute((&job.tenant, key, &head, &id))?;
         }
-        if let Some(path) = path {
-            self.conn.prepare_cached("DELETE FROM paths WHERE tenant = ?1 AND path = ?2 AND job = ?3")?.execute((
-                &job.tenant,
-                path,
-                &id,
-            ))?;
-        }
+        self.conn.prepare_cached("DELETE FROM paths WHERE job = ?1")?.execute([&id])?;
         for (key, value) in &job.labels {
             self.conn
                 .prepare_cached("DELETE FROM labels WHERE key = ?1 AND value = ?2 AND created_ms = ?3 AND n = ?4")?
