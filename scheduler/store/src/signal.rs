@@ -365,6 +365,7 @@ fn resolve(mut change: Change<'_>, decision: Decision, by: String) -> Result<Tra
             // A stop that was acknowledged while nobody knew what to stop is not forgotten.
             change.job().cancel = wish.map(|wish| CancelWish { sent: false, ..wish });
             change.job().vendor_job_id = Some(vendor_job_id.trim().to_owned());
+            change.out.adopts = true;
             change.job().accepted_at = Some(When::NOW);
             change.enter(JobState::Running);
             change.due(Duration::ZERO);

@@ -22,6 +22,8 @@ struct Acme {
     polls: Mutex<HashMap<String, u32>>,
     polls_wanted: u32,
     crash_on: Option<Step>,
+    /// No answer to a start arrives, and a search finds this record, whoever asks.
+    lost: Option<&'static str>,
 }
 
 #[async_trait]
@@ -41,11 +43,16 @@ impl JobVendor for Acme {
     async fn start(&self, _: &Context<'_>, job: &JobView<'_>) -> Result<StartAnswer, Failure> {
         assert!(self.crash_on != Some(Step::Start), "scripted crash");
         *self.bought.lock().unwrap().entry(job.idempotency_key.to_owned()).or_insert(0) += 1;
+        if self.lost.is_some() {
+            return Err(Failure::new(FailureKind::Network, Retry::Unknown, "the answer was lost"));
+        }
         Ok(StartAnswer::Started { vendor_job_id: job.idempotency_key.to_owned(), report: Report::default() })
     }
 
     async fn find(&self, _: &Context<'_>, _: &JobView<'_>) -> Result<Finding, Failure> {
-        Ok(Finding::Unsupported)
+        let Some(record) = self.lost else { return Ok(Finding::Unsupported) };
+        let (vendor_job_id, outputs) = (Some(record.to_owned()), Vec::new());
+        Ok(Finding::Found(StartAnswer::Finished { vendor_job_id, outputs, report: Report::default() }))
     }
 
     async fn poll(&self, _: &Context<'_>, job: &JobView<'_>) -> Result<PollAnswer, Failure> {
@@ -143,7 +150,8 @@ impl Bench {
         (config.cadence.first_s, config.cadence.ceiling_s, config.cadence.jitter) = (Some(0.01), Some(0.01), Some(0.0));
         let mut connector = resolve("acme", &config, &Registry::builtin().unwrap()).unwrap();
         let mut file = (*connector.vendor).clone();
-        (file.lost_start, file.cancels) = (LostStart::None, true);
+        let lost_start = if vendor.lost.is_some() { LostStart::Find } else { LostStart::None };
+        (file.lost_start, file.find_s, file.cancels) = (lost_start, 1, true);
         connector.vendor = Arc::new(file);
         let connectors = Arc::new(BTreeMap::from([("acme".to_owned(), Arc::new(connector))]));
         let stop = CancellationToken::new();
@@ -236,6 +244,34 @@ async fn a_crash_in_a_step_parks_its_job_and_no_other() {
     let record = bench.store.get(&jobs[0]).await.unwrap().unwrap();
     assert!(record.job.error.unwrap().failure.message.contains("scripted crash"));
     assert!(record.job.start_sent.is_some(), "what was written down before the crash stays");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_jobs_that_find_one_record_the_second_is_parked() {
+    let bench = Bench::new(Acme { lost: Some("record-1"), ..Acme::default() });
+    let jobs = bench.submit(2).await;
+    let working = tokio::spawn(bench.worker(2).run(bench.stop.clone()));
+    let mut changes = bench.store.changes();
+    let rest = async {
+        loop {
+            let mut jobs_now = Vec::new();
+            for job in &jobs {
+                jobs_now.push(bench.store.get(job).await.unwrap().unwrap().job);
+            }
+            if jobs_now.iter().all(|job| job.state == JobState::Parked || job.state.is_final()) {
+                return jobs_now;
+            }
+            let _ = changes.recv().await;
+        }
+    };
+    let mut now = tokio::time::timeout(Duration::from_secs(60), rest).await.expect("both come to rest");
+    bench.stop.cancel();
+    working.await.unwrap();
+    now.sort_by_key(|job| job.state == JobState::Parked);
+    let ids = now.iter().map(|job| (job.state, job.vendor_job_id.as_deref())).collect::<Vec<_>>();
+    assert_eq!(ids, [(JobState::Succeeded, Some("record-1")), (JobState::Parked, None)]);
+    assert_eq!(now[1].error.as_ref().unwrap().failure.code, "start_unknown");
+    assert!(bench.vendor.bought.lock().unwrap().values().all(|bought| *bought == 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
