@@ -115,9 +115,10 @@ pub(crate) const VENDOR_FILE: &[Field] = &[
 ];
 
 /// `[connectors.NAME]` of `longhaul.toml`, for [`crate::Document::check`]: the keys of
-/// [`crate::ConnectorConfig`].
+/// [`crate::ConnectorConfig`]. None is required here: the environment may bring a `vendor` that the file leaves out,
+/// and [`crate::resolve`] tells where it is missing after all.
 pub const CONNECTOR_SECTION: &[Field] = &[
-    need("vendor", Shape::Text),
+    may("vendor", Shape::Text),
     may("credential", Shape::Text),
     may("base_url", Shape::Text),
     may("allow_private_network", Shape::Flag),

@@ -169,11 +169,10 @@ pub(crate) async fn one(
     State(api): State<Shared>,
     caller: Caller,
     Id(id): Id,
-    mut params: Params,
+    params: Params,
 ) -> ApiResult<Json<ArtifactJson>> {
     caller.may(Need::Read)?;
-    params.known(&[]);
-    params.finish()?;
+    params.none()?;
     Ok(Json(ArtifactJson::from(&visible(&api, &caller, &id).await?)))
 }
 
@@ -203,12 +202,11 @@ pub(crate) async fn content(
     State(api): State<Shared>,
     caller: Caller,
     Id(id): Id,
-    mut params: Params,
+    params: Params,
     headers: HeaderMap,
 ) -> ApiResult<Response> {
     caller.may(Need::Read)?;
-    params.known(&[]);
-    params.finish()?;
+    params.none()?;
     let artifact = visible(&api, &caller, &id).await?;
     if artifact.source.get("link").is_some_and(|link| !link.is_null()) {
         let hint = "open the address in the artifact's `source.link`";

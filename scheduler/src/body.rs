@@ -2,13 +2,14 @@
 
 use crate::api::{Api, Shared};
 use crate::error::{ApiError, ApiResult};
+use crate::strict;
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use futures::StreamExt;
 use longhaul_registry::{Problem, unknown_key};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
@@ -58,6 +59,27 @@ pub(crate) async fn whole(api: &Api, headers: &HeaderMap, body: Body) -> ApiResu
         held.bytes.extend_from_slice(&chunk);
     }
     Ok(held)
+}
+
+/// Reads a whole body as JSON, numbers at `decimals` as strings of their own digits, and takes it in hand while its
+/// room is held. An empty body is an empty object.
+///
+/// # Errors
+/// As [`whole`]; 422 where it is no JSON; those of `take`.
+pub(crate) async fn json<T>(
+    api: &Api,
+    headers: &HeaderMap,
+    body: Body,
+    decimals: &[&str],
+    take: impl FnOnce(strict::Read) -> ApiResult<T>,
+) -> ApiResult<T> {
+    let held = whole(api, headers, body).await?;
+    let blank = held.bytes.iter().all(u8::is_ascii_whitespace);
+    let tree = match blank {
+        true => strict::Read { value: Value::Object(Map::new()), problems: Vec::new() },
+        false => strict::read(&held.bytes, decimals).map_err(ApiError::problem)?,
+    };
+    take(tree)
 }
 
 impl Held {
@@ -157,6 +179,15 @@ impl Params {
             }
             seen.push(key);
         }
+    }
+
+    /// Ends the reading of a call that takes none.
+    ///
+    /// # Errors
+    /// 422 with every parameter there is.
+    pub(crate) fn none(mut self) -> ApiResult<()> {
+        self.known(&[]);
+        self.finish()
     }
 
     /// A parameter's text; an empty one counts as left out.

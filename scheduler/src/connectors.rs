@@ -4,7 +4,8 @@ use crate::api::{Api, Shared};
 use crate::auth::{Caller, Need};
 use crate::body::{self, Id, Params};
 use crate::error::{ApiError, ApiResult};
-use crate::fields::object;
+use crate::fields::document;
+use crate::signals::MAX_REASON;
 use crate::strict;
 use crate::view::time;
 use axum::Json;
@@ -157,14 +158,9 @@ async fn named(api: &Api, name: &str) -> ApiResult<ConnectorJson> {
     tag = "connectors",
     responses((status = 200, description = "Every vendor, and what it can do", body = VendorList))
 )]
-pub(crate) async fn vendors(
-    State(api): State<Shared>,
-    caller: Caller,
-    mut params: Params,
-) -> ApiResult<Json<VendorList>> {
+pub(crate) async fn vendors(State(api): State<Shared>, caller: Caller, params: Params) -> ApiResult<Json<VendorList>> {
     caller.may(Need::Read)?;
-    params.known(&[]);
-    params.finish()?;
+    params.none()?;
     let vendors = api.registry.vendors().map(|file| json!(VendorDetail::from(&**file))).collect();
     let unsupported = api.registry.unsupported().iter().map(|service| json!(service)).collect();
     Ok(Json(VendorList { vendors, unsupported, next_cursor: None }))
@@ -177,14 +173,9 @@ pub(crate) async fn vendors(
     tag = "connectors",
     responses((status = 200, description = "Every connector", body = ConnectorList))
 )]
-pub(crate) async fn list(
-    State(api): State<Shared>,
-    caller: Caller,
-    mut params: Params,
-) -> ApiResult<Json<ConnectorList>> {
+pub(crate) async fn list(State(api): State<Shared>, caller: Caller, params: Params) -> ApiResult<Json<ConnectorList>> {
     caller.may(Need::Read)?;
-    params.known(&[]);
-    params.finish()?;
+    params.none()?;
     Ok(Json(ConnectorList { connectors: all(&api).await?, next_cursor: None }))
 }
 
@@ -203,11 +194,10 @@ pub(crate) async fn one(
     State(api): State<Shared>,
     caller: Caller,
     Id(name): Id,
-    mut params: Params,
+    params: Params,
 ) -> ApiResult<Json<ConnectorJson>> {
     caller.may(Need::Read)?;
-    params.known(&[]);
-    params.finish()?;
+    params.none()?;
     named(&api, &name).await.map(Json)
 }
 
@@ -290,13 +280,11 @@ fn installed(api: &Api, name: &str) -> ApiResult<()> {
 }
 
 async fn reason(api: &Api, headers: &HeaderMap, body: Body) -> ApiResult<Option<String>> {
-    let held = body::whole(api, headers, body).await?;
-    if held.bytes.iter().all(u8::is_ascii_whitespace) {
-        return Ok(None);
-    }
-    let tree = strict::read(&held.bytes, &[]).map_err(ApiError::problem)?;
-    let (value, mut problems) = (tree.value, tree.problems);
-    let value = if value.is_null() { Value::Object(Map::new()) } else { value };
-    let reason = object(value, "", &mut problems, |fields| Some(fields.short_text("reason", 2_000)));
-    if problems.is_empty() { Ok(reason.flatten()) } else { Err(ApiError::invalid(problems)) }
+    let take = |mut tree: strict::Read| {
+        if tree.value.is_null() {
+            tree.value = Value::Object(Map::new());
+        }
+        document(tree, |fields| Some(fields.short_text("reason", MAX_REASON)))
+    };
+    body::json(api, headers, body, &[], take).await
 }

@@ -138,12 +138,11 @@ fn exchange(stored: &StoredExchange) -> Value {
 pub(crate) async fn of_all(
     State(api): State<Shared>,
     caller: Caller,
-    mut params: Params,
+    params: Params,
     headers: HeaderMap,
 ) -> ApiResult<Response> {
     caller.may(Need::Read)?;
-    params.known(&[]);
-    params.finish()?;
+    params.none()?;
     let tenant = caller.tenant_filter(None)?;
     let after = match last_event_id(&headers)? {
         Some(after) => after,

@@ -1,5 +1,7 @@
 //! Taking a JSON object apart, key by key, with every problem noted.
 
+use crate::error::{ApiError, ApiResult};
+use crate::strict;
 use longhaul_registry::{Problem, unknown_key};
 use rust_decimal::Decimal;
 use serde_json::{Map, Value, json};
@@ -30,6 +32,18 @@ pub(crate) fn object<T>(
     let read = read(&mut fields);
     fields.finish();
     read
+}
+
+/// Reads a document, which must be an object, with a function.
+///
+/// # Errors
+/// 422 with every problem, those of the reading before among them.
+pub(crate) fn document<T>(tree: strict::Read, read: impl FnOnce(&mut Fields<'_>) -> Option<T>) -> ApiResult<T> {
+    let mut problems = tree.problems;
+    match object(tree.value, "", &mut problems, read) {
+        Some(found) if problems.is_empty() => Ok(found),
+        _ => Err(ApiError::invalid(problems)),
+    }
 }
 
 /// The problem of a value of another type.

@@ -140,11 +140,10 @@ pub(crate) async fn one(
     State(api): State<Shared>,
     caller: Caller,
     Id(id): Id,
-    mut params: Params,
+    params: Params,
 ) -> ApiResult<Json<JobJson>> {
     caller.may(Need::Read)?;
-    params.known(&[]);
-    params.finish()?;
+    params.none()?;
     Ok(Json(JobJson::new(&caller.job(&api, &id).await?)))
 }
 

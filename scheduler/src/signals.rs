@@ -7,7 +7,7 @@ use crate::api::{Api, Shared};
 use crate::auth::{Caller, Need};
 use crate::body::{self, Id};
 use crate::error::{ApiError, ApiResult};
-use crate::fields::{Fields, object};
+use crate::fields::{Fields, document};
 use crate::submit::{self, Extras};
 use crate::view::JobJson;
 use crate::{canonical, request, strict};
@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 /// Longest answer to a question, in characters.
 const MAX_ANSWER: usize = 100_000;
 /// Longest reason, in characters.
-const MAX_REASON: usize = 2_000;
+pub(crate) const MAX_REASON: usize = 2_000;
 /// A job that moves between every reading and every commit is given up after so many.
 const TRIES: usize = 50;
 /// Signals spread nothing: the middle of the dice.
@@ -76,17 +76,11 @@ async fn fields<T>(
     body: Body,
     read: impl FnOnce(&mut Fields<'_>) -> Option<T>,
 ) -> ApiResult<(T, Value)> {
-    let held = body::whole(api, headers, body).await?;
-    let blank = held.bytes.iter().all(u8::is_ascii_whitespace);
-    let tree = match blank {
-        true => strict::Read { value: Value::Object(Map::new()), problems: Vec::new() },
-        false => strict::read(&held.bytes, &request::DECIMALS).map_err(ApiError::problem)?,
+    let take = |tree: strict::Read| {
+        let whole = tree.value.clone();
+        Ok((document(tree, read)?, whole))
     };
-    let (whole, mut problems) = (tree.value.clone(), tree.problems);
-    match object(tree.value, "", &mut problems, read) {
-        Some(found) if problems.is_empty() => Ok((found, whole)),
-        _ => Err(ApiError::invalid(problems)),
-    }
+    body::json(api, headers, body, &request::DECIMALS, take).await
 }
 
 /// Answer the question that stands.

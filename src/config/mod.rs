@@ -3,7 +3,9 @@
 pub mod env;
 
 use longhaul_registry::shape::{Field, Shape, may};
-use longhaul_registry::{Connector, ConnectorConfig, Document, FileProblem, FileProblems, Problem, Registry, resolve};
+use longhaul_registry::{
+    CONNECTOR_SECTION, Connector, ConnectorConfig, Document, FileProblem, FileProblems, Problem, Registry, resolve,
+};
 use rust_decimal::Decimal;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -133,33 +135,6 @@ pub struct Config {
     overridden: Overridden,
 }
 
-const CONNECTOR: Shape = Shape::Table(&[
-    may("vendor", Shape::Text),
-    may("credential", Shape::Text),
-    may("base_url", Shape::Text),
-    may("allow_private_network", Shape::Flag),
-    may("private_hosts", Shape::List(&Shape::Text)),
-    may(
-        "limits",
-        Shape::Table(&[
-            may("in_flight", Shape::Count),
-            may("starts_per_minute", Shape::Count),
-            may("requests_per_second", Shape::Count),
-        ]),
-    ),
-    may("settings", Shape::Map(&Shape::Any)),
-    may("price_override", Shape::Map(&Shape::Any)),
-    may(
-        "cadence",
-        Shape::Table(&[
-            may("first_s", Shape::Number),
-            may("factor", Shape::Number),
-            may("ceiling_s", Shape::Number),
-            may("jitter", Shape::Number),
-        ]),
-    ),
-]);
-
 const FIELDS: &[Field] = &[
     may(
         "store",
@@ -187,7 +162,7 @@ const FIELDS: &[Field] = &[
     ),
     may("notify", Shape::Table(&[may("secret", Shape::Text), may("private_hosts", Shape::List(&Shape::Text))])),
     may("log", Shape::Table(&[may("format", Shape::Word(|| vec!["text", "json"])), may("filter", Shape::Text)])),
-    may("connectors", Shape::Map(&CONNECTOR)),
+    may("connectors", Shape::Map(&Shape::Table(CONNECTOR_SECTION))),
     may(
         "tenants",
         Shape::Map(&Shape::Table(&[may("weight", Shape::Count), may("budget_usd_per_month", Shape::Decimal)])),

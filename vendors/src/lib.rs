@@ -24,8 +24,8 @@ pub use context::*;
 
 use async_trait::async_trait;
 use longhaul_registry::{
-    Answer, AnswerGiven, CancelAnswer, Connector, Failure, Finding, JobRequest, Outputs, PollAnswer, Problem, Question,
-    SentStart, StartAnswer, Usage,
+    Answer, AnswerGiven, CancelAnswer, Connector, Failure, FailureKind, Finding, JobRequest, Outputs, PollAnswer,
+    Problem, Question, Retry, SentStart, StartAnswer, Usage,
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -68,6 +68,19 @@ pub struct JobView<'a> {
     pub question: Option<&'a Question>,
     /// We have asked the vendor to stop.
     pub cancel_sent: bool,
+}
+
+impl<'a> JobView<'a> {
+    /// The vendor's id, for a call that needs one; `what` is what the vendor calls a job.
+    ///
+    /// # Errors
+    /// `internal`, never tried again, where the vendor has none yet.
+    pub(crate) fn vendor_id(&self, what: &str) -> Result<&'a str, Failure> {
+        self.vendor_job_id.ok_or_else(|| {
+            let message = format!("the job has no {what} yet; replay it from its start");
+            Failure::new(FailureKind::Internal, Retry::Never, message)
+        })
+    }
 }
 
 /// One vendor's wire.

@@ -15,6 +15,7 @@ use longhaul_vendors::StagedBody;
 use serde_json::json;
 use std::io;
 use std::sync::Arc;
+use tracing::warn;
 
 /// Fetches, checks and places outputs.
 pub struct Collector {
@@ -62,9 +63,33 @@ impl Collect for Collector {
             }
             report.notes.extend(twins);
         }
-        let artifacts = self.place_all(&what, held).await?;
+        let (artifacts, notes) = self.place_all(&what, held).await?;
+        report.notes.extend(notes);
         let failure = failure.or_else(|| strict(&what, &artifacts));
         Ok(Collected { artifacts, failure, report })
+    }
+
+    async fn keep(&self, drafts: Vec<ArtifactDraft>) -> Vec<ArtifactDraft> {
+        let mut kept = Vec::with_capacity(drafts.len());
+        for mut draft in drafts {
+            if let DraftSource::Base64 { .. } | DraftSource::Text { .. } = &draft.source {
+                match self.stage(&draft).await {
+                    Ok(token) => draft.source = DraftSource::Staged { token },
+                    // It is still in hand, and the next step tells what is wrong with the folder or with the bytes.
+                    Err(failure) => warn!("an output cannot be kept before its start is written: {}", failure.message),
+                }
+            }
+            kept.push(draft);
+        }
+        kept
+    }
+
+    async fn let_go(&self, drafts: &[ArtifactDraft]) {
+        for draft in drafts {
+            if let DraftSource::Staged { token } = &draft.source {
+                self.staging.discard(token);
+            }
+        }
     }
 }
 
@@ -75,7 +100,7 @@ impl Collector {
         what: &Collecting<'_>,
         mut draft: ArtifactDraft,
     ) -> Result<Held, Failure> {
-        let (file, link, host) = match stage_inline(&self.staging, &draft).await? {
+        let (file, link, host) = match stage_inline(&self.staging, &draft, what.now_ms).await? {
             Inline::Staged { file, link } => (file, link, None),
             Inline::Remote { url, with_key } => {
                 let got = session.download(&url, with_key).await?;
@@ -88,23 +113,45 @@ impl Collector {
         Ok(Held { draft, file, link, host, described })
     }
 
-    async fn place_all(&self, what: &Collecting<'_>, held: Vec<Held>) -> Result<Vec<Artifact>, Failure> {
+    /// Stages a draft's own bytes; the token they are held by.
+    async fn stage(&self, draft: &ArtifactDraft) -> Result<String, Failure> {
+        match stage_inline(&self.staging, draft, 0).await? {
+            Inline::Staged { file, .. } => self.staging.hold(file).map_err(|error| error.failure()),
+            Inline::Remote { .. } => Err(Failure::new(FailureKind::Internal, Retry::Never, "the draft is a link")),
+        }
+    }
+
+    async fn place_all(&self, what: &Collecting<'_>, held: Vec<Held>) -> Result<(Vec<Artifact>, Vec<Note>), Failure> {
         let request = &what.body.request;
         let task = request.task;
         let main = held.iter().filter(|one| is_main(&one.described.role, task)).count();
         let places = self.places(what, &held).await?;
-        let mut artifacts = Vec::with_capacity(held.len());
-        for (index, (one, placed)) in held.into_iter().zip(places).enumerate() {
+        let mut spare = Namer::new(&folder(what), None);
+        let (mut artifacts, mut notes) = (Vec::with_capacity(held.len()), Vec::new());
+        for (index, (one, mut placed)) in held.into_iter().zip(places).enumerate() {
             let described = &one.described;
             let checked = if is_main(&described.role, task) {
                 spec_check(&request.media, &described.spec, main, described.silent)
             } else {
                 SpecCheck::default()
             };
-            place(&self.storage, &what.job.tenant, &placed, &one.file).await.map_err(unplaced)?;
+            let tenant = &what.job.tenant;
+            match place(&self.storage, tenant, &placed, &one.file).await {
+                Err(StorageError::Key { .. }) if request.output_path.is_some() => {
+                    // The bytes are paid for, and no waiting mends a path that cannot be.
+                    let unusable = std::mem::replace(
+                        &mut placed,
+                        spare.next(&described.role, described.name.as_deref(), &described.mime),
+                    );
+                    notes.push(elsewhere(&unusable, &placed));
+                    place(&self.storage, tenant, &placed, &one.file).await
+                }
+                done => done,
+            }
+            .map_err(unplaced)?;
             artifacts.push(artifact(what, index, one, placed, checked));
         }
-        Ok(artifacts)
+        Ok((artifacts, notes))
     }
 
     /// Where the outputs go, each path held by this job before a byte is written there: a number after the name that was
@@ -215,6 +262,13 @@ fn strict(what: &Collecting<'_>, artifacts: &[Artifact]) -> Option<Failure> {
 fn anothers_bytes() -> Failure {
     let message = "the link leads to bytes that are another job's output; the vendor is asked for a fresh link";
     Failure::new(FailureKind::OutputExpired, Retry::Backoff, message).code("same_bytes")
+}
+
+/// An output that stands elsewhere than was asked.
+fn elsewhere(unusable: &Placed, placed: &Placed) -> Note {
+    let message = format!("nothing can stand at {}, so it stands at {}", unusable.path, placed.path);
+    let data = json!({"code": "path_taken", "message": message, "path": placed.path});
+    Note { kind: "warning".to_owned(), data, id: Some(format!("path_taken:{}", unusable.path)) }
 }
 
 /// Artifact storage that does not take a file is a passing fault of ours: the bytes stay at the vendor.

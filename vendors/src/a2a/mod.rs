@@ -90,9 +90,7 @@ fn context_id(job: &JobView<'_>) -> String {
 
 /// The task of a job.
 fn task_id<'a>(job: &JobView<'a>) -> Result<&'a str, Failure> {
-    job.vendor_job_id.ok_or_else(|| {
-        Failure::new(FailureKind::Internal, Retry::Never, "the job has no task yet; replay it from its start")
-    })
+    job.vendor_id("task")
 }
 
 #[async_trait]

@@ -73,9 +73,7 @@ impl State {
 
 /// The session of a job.
 fn session_id<'a>(job: &JobView<'a>) -> Result<&'a str, Failure> {
-    job.vendor_job_id.ok_or_else(|| {
-        Failure::new(FailureKind::Internal, Retry::Never, "the job has no session yet; replay it from its start")
-    })
+    job.vendor_id("session")
 }
 
 #[async_trait]

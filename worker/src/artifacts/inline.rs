@@ -36,15 +36,15 @@ pub enum Inline {
     },
 }
 
-/// Stages a draft's bytes where the draft carries them.
+/// Stages a draft's bytes where the draft carries them. `now_ms`: milliseconds since 1970.
 ///
 /// # Errors
 /// `unreadable_answer` for base64 that is none, or what staging says.
-pub async fn stage_inline(staging: &Staging, draft: &ArtifactDraft) -> Result<Inline, Failure> {
+pub async fn stage_inline(staging: &Staging, draft: &ArtifactDraft, now_ms: i64) -> Result<Inline, Failure> {
     let (bytes, link) = match &draft.source {
         DraftSource::Url { url, with_key } => return Ok(Inline::Remote { url: url.clone(), with_key: *with_key }),
         DraftSource::Staged { token } => {
-            let file = staging.take(token).await.map_err(|error| error.failure())?;
+            let file = staging.look(token, now_ms).await.map_err(|error| error.failure())?;
             return Ok(Inline::Staged { file, link: None });
         }
         DraftSource::Base64 { data } => {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     async fn staged(staging: &Staging, source: DraftSource) -> Vec<u8> {
-        match stage_inline(staging, &draft(source)).await.unwrap() {
+        match stage_inline(staging, &draft(source), 0).await.unwrap() {
             Inline::Staged { file, .. } => std::fs::read(file.path()).unwrap(),
             Inline::Remote { .. } => panic!("nothing to fetch"),
         }
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(staged(&staging, DraftSource::Base64 { data }).await, "ABC".repeat(40_000).into_bytes());
         for bad in ["not base64!", "QUJD=QUJD", "Q"] {
             let failure =
-                stage_inline(&staging, &draft(DraftSource::Base64 { data: bad.to_owned() })).await.unwrap_err();
+                stage_inline(&staging, &draft(DraftSource::Base64 { data: bad.to_owned() }), 0).await.unwrap_err();
             assert_eq!(failure.code, "unreadable_answer", "{bad}");
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
@@ -130,7 +130,7 @@ mod tests {
         let staging = Staging::new(dir.path(), 1 << 20).unwrap();
         assert_eq!(staged(&staging, DraftSource::Text { text: "Grüße".to_owned() }).await, "Grüße".as_bytes());
         let url = "https://example.com/pull/7".to_owned();
-        match stage_inline(&staging, &draft(DraftSource::Link { url: url.clone() })).await.unwrap() {
+        match stage_inline(&staging, &draft(DraftSource::Link { url: url.clone() }), 0).await.unwrap() {
             Inline::Staged { file, link } => {
                 assert_eq!(link.as_deref(), Some(url.as_str()));
                 assert_eq!(std::fs::read_to_string(file.path()).unwrap(), url);
@@ -138,13 +138,16 @@ mod tests {
             Inline::Remote { .. } => panic!("a link is never fetched"),
         }
         let remote =
-            stage_inline(&staging, &draft(DraftSource::Url { url: url.clone(), with_key: true })).await.unwrap();
+            stage_inline(&staging, &draft(DraftSource::Url { url: url.clone(), with_key: true }), 0).await.unwrap();
         assert!(matches!(remote, Inline::Remote { with_key: true, .. }));
         let mut writer = staging.writer().unwrap();
         writer.write(b"sound").await.unwrap();
         let token = staging.hold(writer.finish().await.unwrap()).unwrap();
         assert_eq!(staged(&staging, DraftSource::Staged { token: token.clone() }).await, b"sound");
-        let gone = stage_inline(&staging, &draft(DraftSource::Staged { token })).await.unwrap_err();
+        // What only a start's answer carried is there for every repeat of the step, until its job is done with it.
+        assert_eq!(staged(&staging, DraftSource::Staged { token: token.clone() }).await, b"sound");
+        staging.discard(&token);
+        let gone = stage_inline(&staging, &draft(DraftSource::Staged { token }), 0).await.unwrap_err();
         assert_eq!(gone.code, "output_lost");
     }
 }

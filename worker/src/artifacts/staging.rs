@@ -138,9 +138,33 @@ impl Staging {
         let token = token.to_owned();
         let read = blocking(move || {
             let (context, bytes) = hash(&mut File::open(&path)?)?;
-            Ok(StagedFile { token, path, bytes, sha256: hex(context) })
+            Ok(StagedFile { token, path, bytes, sha256: hex(context), keep: false })
         });
         read.await.map_err(|source| self.io(source))
+    }
+
+    /// A file that was held and stays: it may be the only copy of what was paid for, so it goes by
+    /// [`discard`](Self::discard) and not before. Looking at it at `now_ms` (milliseconds since 1970) keeps the sweep away.
+    ///
+    /// # Errors
+    /// [`StagingError::Unknown`] where there is none.
+    pub async fn look(&self, token: &str, now_ms: i64) -> Result<StagedFile, StagingError> {
+        let mut file = self.take(token).await?;
+        file.keep = true;
+        let at = std::time::UNIX_EPOCH + Duration::from_millis(u64::try_from(now_ms).unwrap_or(0));
+        let path = file.path.clone();
+        let touched = blocking(move || File::options().write(true).open(path)?.set_modified(at));
+        touched.await.map_err(|source| self.io(source))?;
+        Ok(file)
+    }
+
+    /// Deletes a file that was held, where there is one.
+    pub fn discard(&self, token: &str) {
+        drop(self.inner.held.lock().unwrap_or_else(PoisonError::into_inner).remove(token));
+        if let Ok(path) = self.known(token, self.staged(token)) {
+            // The sweep takes what could not be deleted.
+            drop(fs::remove_file(path));
+        }
     }
 
     /// Deletes what nobody owns any more: files of this folder that have not changed for `age`, by the
@@ -358,6 +382,7 @@ impl StagingWriter {
             path: self.path.clone(),
             bytes: self.bytes,
             sha256: hex(sink.context),
+            keep: false,
         })
     }
 
@@ -399,13 +424,14 @@ impl Drop for StagingWriter {
     }
 }
 
-/// A whole file in the staging area. Dropped, it is deleted.
+/// A whole file in the staging area. Dropped, it is deleted, unless it was only looked at.
 #[derive(Debug)]
 pub struct StagedFile {
     token: String,
     path: PathBuf,
     bytes: u64,
     sha256: String,
+    keep: bool,
 }
 
 impl StagedFile {
@@ -430,8 +456,10 @@ impl StagedFile {
 
 impl Drop for StagedFile {
     fn drop(&mut self) {
-        // The sweep takes what could not be deleted.
-        drop(fs::remove_file(&self.path));
+        if !self.keep {
+            // The sweep takes what could not be deleted.
+            drop(fs::remove_file(&self.path));
+        }
     }
 }
 

@@ -67,4 +67,13 @@ pub trait Collect: Send + Sync + 'static {
     /// # Errors
     /// Where one could not be fetched for now or for good; nothing is recorded then.
     async fn collect(&self, session: Arc<dyn Session>, what: Collecting<'_>) -> Result<Collected<Artifact>, Failure>;
+
+    /// Puts bytes that came in an answer where a restart finds them, before the answer is committed: they may be all that
+    /// was paid for. What cannot be put there stays in the draft.
+    async fn keep(&self, drafts: Vec<ArtifactDraft>) -> Vec<ArtifactDraft> {
+        drafts
+    }
+
+    /// Lets go of what was kept for drafts that no job row names any more.
+    async fn let_go(&self, _drafts: &[ArtifactDraft]) {}
 }

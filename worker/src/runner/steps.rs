@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use longhaul_registry::{
     ArtifactDraft, Failure, FailureKind, Finding, LostStart, Outputs, PollAnswer, Report, Retry, StartAnswer, Step,
 };
+use longhaul_store::advance::fits_a_row;
 use longhaul_store::{Job, JobState, Outcome};
 use longhaul_vendors::{Context, JobView};
 use std::sync::Arc;
@@ -85,10 +86,21 @@ impl Runner {
             let cx = Context::new(session.as_transport(), &hand.connector, hand.now());
             hand.vendor.start(&cx, &hand.view(&key)).await
         };
-        if let Ok(StartAnswer::Finished { outputs, .. }) = &answer {
-            hand.drafts = Some(outputs.clone());
-        }
+        let answer = match answer {
+            Ok(answer) => Ok(self.kept(hand, answer).await),
+            Err(failure) => Err(failure),
+        };
         self.commit(hand, Outcome::Start(answer), session.take_exchanges()).await
+    }
+
+    /// Outputs that came with a start are kept in the row, where need be by way of the staging area.
+    async fn kept(&self, hand: &mut Hand, answer: StartAnswer) -> StartAnswer {
+        let StartAnswer::Finished { vendor_job_id, mut outputs, report } = answer else { return answer };
+        if !fits_a_row(&outputs) {
+            outputs = self.collect.keep(outputs).await;
+        }
+        hand.drafts = Some(outputs.clone());
+        StartAnswer::Finished { vendor_job_id, outputs, report }
     }
 
     /// A start that was written down and whose answer nobody has: sent again only where the vendor takes the same key,
@@ -108,9 +120,10 @@ impl Runner {
             let cx = Context::new(session.as_transport(), &hand.connector, hand.now());
             hand.vendor.find(&cx, &hand.view(&key)).await
         };
-        if let Ok(Finding::Found(StartAnswer::Finished { outputs, .. })) = &finding {
-            hand.drafts = Some(outputs.clone());
-        }
+        let finding = match finding {
+            Ok(Finding::Found(answer)) => Ok(Finding::Found(self.kept(hand, answer).await)),
+            other => other,
+        };
         self.commit(hand, Outcome::Find(finding), session.take_exchanges()).await
     }
 
@@ -215,7 +228,13 @@ impl Runner {
             }
             Err(failure) => Err(failure),
         };
-        self.commit(hand, Outcome::Outputs(collected), session.take_exchanges()).await
+        let kept = hand.job.drafts.clone();
+        let flow = self.commit(hand, Outcome::Outputs(collected), session.take_exchanges()).await;
+        if hand.job.drafts.is_empty() {
+            // Its artifacts stand, or it was no good; had the commit failed, the row would still name it.
+            self.collect.let_go(&kept).await;
+        }
+        flow
     }
 
     /// The outputs as the answer before carried them, else freshly asked.

@@ -129,6 +129,13 @@ impl<'a> Change<'a> {
         self.due(delay);
     }
 
+    /// Counts an error of the step; answers how many stand in a row.
+    pub(crate) fn erred(&mut self) -> u32 {
+        let job = self.job();
+        job.errors = job.errors.saturating_add(1);
+        job.errors
+    }
+
     /// A good answer: errors of the step and the reason to wait are gone.
     pub(crate) fn cleared(&mut self) {
         let job = self.job();

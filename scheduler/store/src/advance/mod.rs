@@ -16,6 +16,7 @@ mod tests;
 
 pub use change::Rules;
 pub(crate) use change::{Change, awaits_answer, next_step};
+pub use start::fits_a_row;
 pub use watch::{ConnectorEffect, GRACE, MAX_KILLS, connector_effect, on_claim};
 
 use crate::{Artifact, Job, JobState, Transition};

@@ -1,9 +1,8 @@
 //! The outputs step: success means bytes in hand.
 
 use super::poll::{conclude, given_up, passing, waits};
-use super::start::named_delay;
 use super::{Change, moot};
-use crate::{Artifact, JobError, JobState, Transition};
+use crate::{Artifact, JobState, Transition};
 use longhaul_registry::{Collected, Failure, FailureKind, Retry};
 use serde_json::json;
 use std::time::Duration;
@@ -40,18 +39,10 @@ fn in_hand(mut change: Change<'_>, artifacts: Vec<Artifact>, failure: Option<Fai
         change.event("artifact", data);
     }
     change.out.artifacts = artifacts;
-    let step = change.step;
-    if let Some(failure) = failure {
-        change.blame(&failure);
-        let ending = change.out.job.ending.take();
-        let (state, error) = match ending {
-            Some(ending) => (ending.state, ending.error),
-            None => (JobState::Failed, Some(JobError { failure, step })),
-        };
-        change.finish(state, error);
-        return change.out;
+    match failure {
+        Some(failure) => given_up(change, failure),
+        None => conclude(change, JobState::Succeeded),
     }
-    conclude(change, JobState::Succeeded)
 }
 
 /// Something came, or nothing: not what success means.
@@ -100,12 +91,7 @@ fn fresh_link(mut change: Change<'_>, failure: Failure) -> Transition {
 
 fn missed(mut change: Change<'_>, failure: Failure) -> Transition {
     match failure.kind {
-        FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited => {
-            let named = named_delay(&failure);
-            change.blame(&failure);
-            change.due_unpunished(named);
-            change.out
-        }
+        FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited => waits(change, failure),
         FailureKind::OutputExpired | FailureKind::OutputEmpty | FailureKind::SpecMismatch => {
             fell_short(change, Vec::new(), failure)
         }

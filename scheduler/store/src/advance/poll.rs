@@ -121,10 +121,14 @@ fn settle(mut change: Change<'_>, outputs: Option<&[ArtifactDraft]>, report: Rep
 }
 
 /// The final state that was decided earlier, or the given one.
-pub(super) fn conclude(mut change: Change<'_>, otherwise: JobState) -> Transition {
+pub(super) fn conclude(change: Change<'_>, otherwise: JobState) -> Transition {
+    end(change, otherwise, None)
+}
+
+fn end(mut change: Change<'_>, otherwise: JobState, because: Option<JobError>) -> Transition {
     let (state, error) = match change.out.job.ending.take() {
         Some(ending) => (ending.state, ending.error),
-        None => (otherwise, None),
+        None => (otherwise, because),
     };
     change.finish(state, error);
     change.out
@@ -148,12 +152,7 @@ fn missed(mut change: Change<'_>, failure: Failure) -> Transition {
         return change.out;
     }
     match failure.kind {
-        FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited => {
-            let named = named_delay(&failure);
-            change.blame(&failure);
-            change.due_unpunished(named);
-            change.out
-        }
+        FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited => waits(change, failure),
         FailureKind::Internal if failure.retry != Retry::Never => waits(change, failure),
         FailureKind::Internal => {
             change.park(failure);
@@ -185,7 +184,8 @@ fn missed(mut change: Change<'_>, failure: Failure) -> Transition {
     }
 }
 
-/// A fault of our own that passes (a full disk, storage that is away): waited out and charged to nobody.
+/// What passes and is no fault of this job (a connector that is refused or exhausted, a request that never left, a full
+/// disk): waited out and charged to nobody.
 pub(super) fn waits(mut change: Change<'_>, failure: Failure) -> Transition {
     let named = named_delay(&failure);
     change.blame(&failure);
@@ -204,12 +204,8 @@ fn stops_unread(change: &Change<'_>, failure: &Failure) -> bool {
 
 /// A passing fault: backed off, counted, capped.
 pub(super) fn passing(mut change: Change<'_>, failure: Failure) -> Transition {
-    if !failure.unsent {
-        let errors = change.out.job.errors.saturating_add(1);
-        change.job().errors = errors;
-        if errors >= max_errors(change.step) {
-            return given_up(change, failure);
-        }
+    if !failure.unsent && change.erred() >= max_errors(change.step) {
+        return given_up(change, failure);
     }
     change.blame(&failure);
     let nth = change.out.job.errors.max(1);
@@ -229,12 +225,7 @@ pub(super) fn passing(mut change: Change<'_>, failure: Failure) -> Transition {
 pub(super) fn given_up(mut change: Change<'_>, failure: Failure) -> Transition {
     let step = change.step;
     change.blame(&failure);
-    let (state, error) = match change.out.job.ending.take() {
-        Some(ending) => (ending.state, ending.error),
-        None => (JobState::Failed, Some(JobError { failure, step })),
-    };
-    change.finish(state, error);
-    change.out
+    end(change, JobState::Failed, Some(JobError { failure, step }))
 }
 
 fn not_found(mut change: Change<'_>, failure: Failure) -> Transition {
@@ -246,8 +237,7 @@ fn not_found(mut change: Change<'_>, failure: Failure) -> Transition {
         change.due(Duration::from_secs(5));
         return change.out;
     }
-    let errors = change.out.job.errors.saturating_add(1);
-    change.job().errors = errors;
+    let errors = change.erred();
     if errors >= LOST_AFTER {
         return given_up(change, failure.code("lost_at_vendor"));
     }

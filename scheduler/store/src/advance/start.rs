@@ -1,5 +1,6 @@
 //! The start step: written down, sent once, looked for when its answer is lost.
 
+use super::poll::{conclude, waits};
 use super::{Change, idempotency_key, max_errors, moot};
 use crate::{CancelOutcome, JobState, Transition, When};
 use longhaul_registry::{
@@ -41,12 +42,7 @@ pub(super) fn sending(mut change: Change<'_>, request_hash: String) -> Transitio
 /// Nothing runs at the vendor: the wish to stop is granted at once.
 fn never_started(mut change: Change<'_>) -> Transition {
     change.set_cancel_outcome(CancelOutcome::Confirmed);
-    let (state, error) = match change.out.job.ending.take() {
-        Some(ending) => (ending.state, ending.error),
-        None => (JobState::Cancelled, None),
-    };
-    change.finish(state, error);
-    change.out
+    conclude(change, JobState::Cancelled)
 }
 
 pub(super) fn answered(mut change: Change<'_>, answer: Result<StartAnswer, Failure>) -> Transition {
@@ -59,7 +55,7 @@ pub(super) fn answered(mut change: Change<'_>, answer: Result<StartAnswer, Failu
         Ok(StartAnswer::Finished { vendor_job_id, outputs, report }) => {
             unstoppable(&mut change);
             finished(&mut change, vendor_job_id, Some(&outputs), report);
-            if worth_keeping(&outputs) {
+            if fits_a_row(&outputs) {
                 change.job().drafts = outputs;
             }
             change.out
@@ -138,7 +134,8 @@ fn unstoppable(change: &mut Change<'_>) {
 }
 
 /// Outputs of a synchronous answer are kept in the job unless they are large in themselves: bytes do not belong in rows.
-fn worth_keeping(outputs: &[ArtifactDraft]) -> bool {
+#[must_use]
+pub fn fits_a_row(outputs: &[ArtifactDraft]) -> bool {
     let inline = outputs.iter().map(|draft| match &draft.source {
         DraftSource::Base64 { data: text } | DraftSource::Text { text } => text.len(),
         DraftSource::Url { .. } | DraftSource::Staged { .. } | DraftSource::Link { .. } => 0,
@@ -181,25 +178,18 @@ fn refused(mut change: Change<'_>, failure: Failure) -> Transition {
         return never_started(change);
     }
     if failure.holds_connector {
-        change.blame(&failure);
-        change.enter(JobState::Queued);
-        change.due_unpunished(None);
+        queue_again(&mut change, &failure, None);
         return change.out;
     }
     match failure.kind {
         FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited => {
-            let named = named_delay(&failure);
-            change.blame(&failure);
-            change.enter(JobState::Queued);
-            change.due_unpunished(named);
+            queue_again(&mut change, &failure, named_delay(&failure));
         }
         FailureKind::VendorError | FailureKind::Network | FailureKind::Timeout if failure.retry != Retry::Never => {
             again(&mut change, failure);
         }
         FailureKind::Internal if failure.retry != Retry::Never => {
-            change.blame(&failure);
-            change.enter(JobState::Queued);
-            change.due_unpunished(named_delay(&failure));
+            queue_again(&mut change, &failure, named_delay(&failure));
         }
         FailureKind::Internal => change.park(failure),
         FailureKind::InvalidRequest
@@ -219,15 +209,19 @@ fn refused(mut change: Change<'_>, failure: Failure) -> Transition {
     change.out
 }
 
+/// Waits in the queue, charged to nobody: as long as was named, else a growing delay of our own.
+fn queue_again(change: &mut Change<'_>, failure: &Failure, named: Option<Duration>) {
+    change.blame(failure);
+    change.enter(JobState::Queued);
+    change.due_unpunished(named);
+}
+
 fn again(change: &mut Change<'_>, failure: Failure) {
     if failure.unsent {
-        change.blame(&failure);
-        change.enter(JobState::Queued);
-        change.due_unpunished(None);
+        queue_again(change, &failure, None);
         return;
     }
-    let errors = change.out.job.errors.saturating_add(1);
-    change.job().errors = errors;
+    let errors = change.erred();
     if errors >= max_errors(change.step) {
         change.fail(failure);
         return;
@@ -254,8 +248,7 @@ fn lost(mut change: Change<'_>, failure: Failure) -> Transition {
     match change.rules.connector.vendor.lost_start {
         LostStart::None => unknown(change, &failure),
         LostStart::Key | LostStart::Find => {
-            let errors = change.out.job.errors.saturating_add(1);
-            change.job().errors = errors;
+            change.erred();
             change.blame(&failure);
             change.given_up();
             change.due(FIRST_LOOK);
@@ -340,16 +333,12 @@ pub(super) fn found(mut change: Change<'_>, finding: Result<Finding, Failure>) -
 
 /// The search itself failed: it is free and may go on; only its time ends it.
 fn search_failed(mut change: Change<'_>, failure: Failure, in_time: bool) -> Transition {
-    let waits =
+    let unpunished =
         matches!(failure.kind, FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited) || failure.unsent;
-    if waits {
-        let named = named_delay(&failure);
-        change.blame(&failure);
-        change.due_unpunished(named);
-        return change.out;
+    if unpunished {
+        return waits(change, failure);
     }
-    let errors = change.out.job.errors.saturating_add(1);
-    change.job().errors = errors;
+    let errors = change.erred();
     let passing = matches!(failure.retry, Retry::Backoff | Retry::After(_));
     if !passing || (!in_time && errors >= max_errors(change.step)) {
         return unknown(change, &failure);

@@ -1,7 +1,6 @@
 //! Answers and cancels: what goes to the vendor besides the start, and the limit on money.
 
 use super::poll::{conclude, given_up, passing, waits};
-use super::start::named_delay;
 use super::{Change, max_errors, moot};
 use crate::{CancelOutcome, JobState, Transition};
 use longhaul_registry::{AnswerGiven, CancelAnswer, Failure, FailureKind, Report, Retry};
@@ -54,12 +53,7 @@ fn delivered(mut change: Change<'_>, report: Report, taken: bool) -> Transition 
 
 fn undelivered(mut change: Change<'_>, failure: Failure) -> Transition {
     match failure.kind {
-        FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited => {
-            let named = named_delay(&failure);
-            change.blame(&failure);
-            change.due_unpunished(named);
-            change.out
-        }
+        FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited => waits(change, failure),
         FailureKind::VendorError | FailureKind::Network | FailureKind::Timeout if failure.retry != Retry::Never => {
             passing(change, failure)
         }
@@ -163,12 +157,7 @@ fn asked(mut change: Change<'_>, outcome: CancelOutcome, report: Report, now: bo
 
 fn cancel_missed(mut change: Change<'_>, failure: Failure) -> Transition {
     match failure.kind {
-        FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited => {
-            let named = named_delay(&failure);
-            change.blame(&failure);
-            change.due_unpunished(named);
-            change.out
-        }
+        FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited => waits(change, failure),
         // The record is not there: a poll tells whether it is gone for good, which is then our doing.
         FailureKind::NotFound => asked(change, CancelOutcome::Pending, Report::default(), true),
         FailureKind::Internal if failure.retry != Retry::Never => waits(change, failure),
@@ -179,8 +168,7 @@ fn cancel_missed(mut change: Change<'_>, failure: Failure) -> Transition {
         }
         _ => {
             if !failure.unsent {
-                let job = change.job();
-                job.errors = job.errors.saturating_add(1);
+                change.erred();
             }
             change.blame(&failure);
             let delay =

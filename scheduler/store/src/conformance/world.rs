@@ -6,9 +6,9 @@ use crate::{
     Submitted, Transition, UsageLine, When,
 };
 use async_trait::async_trait;
-use longhaul_registry::{JobRequest, SentStart, Step, Task, Unit, UsageSource};
+use longhaul_registry::{JobRequest, SentStart, Step, Unit, UsageSource};
 use rust_decimal::Decimal;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -125,57 +125,20 @@ impl World {
 
 /// A queued job with a fresh start, due now.
 pub(crate) fn job(id: &str, connector: &str) -> Job {
-    Job {
-        id: id.to_owned(),
-        tenant: "acme".into(),
-        connector: connector.to_owned(),
-        vendor: "flux".into(),
-        task: Task::Image,
-        state: JobState::Queued,
-        priority: 0,
-        labels: [].into(),
-        attempt: 0,
-        attempts_allowed: 1,
-        polls: 0,
-        errors: 0,
-        kills: 0,
-        step: Some(Step::Start),
-        due_at: Some(When::NOW),
-        start_sent: None,
-        vendor_job_id: None,
-        vendor_state: Value::Null,
-        vendor_status: None,
-        progress: None,
-        seen_notes: Vec::new(),
-        last_usage: Vec::new(),
-        question: None,
-        answer: None,
-        cancel: None,
-        ending: None,
-        error: None,
-        fresh_links: 0,
-        poll_delay: None,
-        collecting_since: None,
-        drafts: Vec::new(),
-        outputs_expire_at: None,
-        deadline_at: None,
-        accepted_at: None,
-        created_at: When::NOW,
-        started_at: None,
-        finished_at: None,
-        cost_usd: None,
-        seq: 0,
-        rerun_of: None,
-        rerun_by: None,
-    }
+    let request = request(connector, "acme");
+    Job::queued(id.to_owned(), "acme".to_owned(), "flux".to_owned(), &request)
+}
+
+fn request(connector: &str, tenant: &str) -> JobRequest {
+    serde_json::from_value(json!({
+        "connector": connector, "task": "image", "instructions": "a brass telescope", "tenant": tenant,
+    }))
+    .unwrap()
 }
 
 /// The body that cases submit.
 pub(super) fn body(job: &Job) -> JobBody {
-    let request: JobRequest = serde_json::from_value(json!({
-        "connector": job.connector, "task": "image", "instructions": "a brass telescope", "tenant": job.tenant,
-    }))
-    .unwrap();
+    let request = request(&job.connector, &job.tenant);
     JobBody { request, prepared: json!({"prompt": "a brass telescope"}), model: None, start_silence: None }
 }
 
