@@ -40,7 +40,9 @@ impl Runner {
                 Written::Taken => {
                     // Another job found the same record and was first: this one looks again, without it.
                     info!("what was found is another job's by now");
-                    hand.drafts = None;
+                    if let Some(drafts) = hand.drafts.take() {
+                        self.collect.let_go(&drafts).await;
+                    }
                     outcome = Outcome::Find(Ok(Finding::Unsure { look_again: None }));
                 }
             }

@@ -6,8 +6,8 @@ use crate::transport::Downloaded;
 use crate::{Worker, WorkerParts};
 use async_trait::async_trait;
 use longhaul_registry::{
-    CancelAnswer, Collected, ConnectorConfig, Finding, JobRequest, LostStart, Outputs, PollAnswer, Problem, Registry,
-    Report, StartAnswer, resolve,
+    ArtifactDraft, CancelAnswer, Collected, ConnectorConfig, DraftSource, Finding, JobRequest, LostStart, Outputs,
+    PollAnswer, Problem, Registry, Report, StartAnswer, resolve,
 };
 use longhaul_store::clock::SystemClock;
 use longhaul_store::{Artifact, JobState, RawExchange, Signal, SqliteOptions, SqliteStore, Submission, Submitted};
@@ -51,7 +51,8 @@ impl JobVendor for Acme {
 
     async fn find(&self, _: &Context<'_>, _: &JobView<'_>) -> Result<Finding, Failure> {
         let Some(record) = self.lost else { return Ok(Finding::Unsupported) };
-        let (vendor_job_id, outputs) = (Some(record.to_owned()), Vec::new());
+        let source = DraftSource::Staged { token: "found".to_owned() };
+        let (vendor_job_id, outputs) = (Some(record.to_owned()), vec![ArtifactDraft::new("image", source)]);
         Ok(Finding::Found(StartAnswer::Finished { vendor_job_id, outputs, report: Report::default() }))
     }
 
@@ -115,10 +116,18 @@ impl Wire for NoWire {
     }
 }
 
+/// Collects nothing, and counts what it is told to let go of.
+#[derive(Default)]
+struct Shelf(Mutex<usize>);
+
 #[async_trait]
-impl Collect for NoWire {
+impl Collect for Shelf {
     async fn collect(&self, _: Arc<dyn Session>, what: Collecting<'_>) -> Result<Collected<Artifact>, Failure> {
         Ok(Collected { artifacts: Vec::new(), failure: None, report: what.report })
+    }
+
+    async fn let_go(&self, drafts: &[ArtifactDraft]) {
+        *self.0.lock().unwrap() += drafts.len();
     }
 }
 
@@ -136,6 +145,7 @@ struct Bench {
     store: Arc<SqliteStore>,
     connectors: Arc<BTreeMap<String, Arc<Connector>>>,
     vendor: Arc<Acme>,
+    shelf: Arc<Shelf>,
     stop: CancellationToken,
     _folder: tempfile::TempDir,
 }
@@ -155,7 +165,8 @@ impl Bench {
         connector.vendor = Arc::new(file);
         let connectors = Arc::new(BTreeMap::from([("acme".to_owned(), Arc::new(connector))]));
         let stop = CancellationToken::new();
-        Self { store: Arc::new(store), connectors, vendor: Arc::new(vendor), stop, _folder: folder }
+        let (store, vendor, shelf) = (Arc::new(store), Arc::new(vendor), Arc::default());
+        Self { store, connectors, vendor, shelf, stop, _folder: folder }
     }
 
     fn worker(&self, concurrency: usize) -> Worker {
@@ -164,7 +175,7 @@ impl Bench {
             connectors: self.connectors.clone(),
             vendors: vec![self.vendor.clone()],
             wire: Arc::new(NoWire),
-            collect: Arc::new(NoWire),
+            collect: self.shelf.clone(),
             chores: Arc::new(NoWire),
             clock: Arc::new(SystemClock::default()),
             metrics: Arc::default(),
@@ -271,6 +282,7 @@ async fn of_two_jobs_that_find_one_record_the_second_is_parked() {
     let ids = now.iter().map(|job| (job.state, job.vendor_job_id.as_deref())).collect::<Vec<_>>();
     assert_eq!(ids, [(JobState::Succeeded, Some("record-1")), (JobState::Parked, None)]);
     assert_eq!(now[1].error.as_ref().unwrap().failure.code, "start_unknown");
+    assert_eq!(*bench.shelf.0.lock().unwrap(), 2, "one when its artifacts stood, one when it was another job's");
     assert!(bench.vendor.bought.lock().unwrap().values().all(|bought| *bought == 1));
 }
 
