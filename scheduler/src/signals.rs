@@ -51,10 +51,22 @@ async fn send(api: &Api, record: JobRecord, signal: Signal) -> ApiResult<JobReco
             }
             Committed::Changed(now, now_rev) => (job, rev) = (*now, now_rev),
             Committed::Lost => return Err(ApiError::not_found("job", &id)),
+            Committed::Taken => return Err(taken()),
         }
     }
     let message = "the job kept changing while this was applied";
     Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message, "send it again; nothing was changed"))
+}
+
+/// A vendor's id that a person named and that is another job's.
+fn taken() -> ApiError {
+    longhaul_store::Refusal {
+        code: "vendor_job_taken",
+        invalid: false,
+        message: "another job of this connector has that vendor id already".to_owned(),
+        hint: "look the id up again at the vendor; one record is one job's".to_owned(),
+    }
+    .into()
 }
 
 /// Reads a small JSON body with a function; an empty body is an empty object.
@@ -213,18 +225,6 @@ pub(crate) async fn resolve(
     caller.may(Need::Operate)?;
     let record = caller.job(&api, &id).await?;
     let (decision, _) = fields(&api, &headers, body, decision).await?;
-    if let Decision::Ran { vendor_job_id } = &decision {
-        let held = [vendor_job_id.trim().to_owned()];
-        if !api.store.taken_ids(&record.job.connector, &held, &record.job.id).await?.is_empty() {
-            return Err(longhaul_store::Refusal {
-                code: "vendor_job_taken",
-                invalid: false,
-                message: "another job of this connector has that vendor id already".to_owned(),
-                hint: "look the id up again at the vendor; one record is one job's".to_owned(),
-            }
-            .into());
-        }
-    }
     let signal = Signal::Resolve { decision, by: caller.name };
     Ok(Json(JobJson::new(&send(&api, record, signal).await?)))
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use http::{HeaderMap, Method};
-use longhaul_registry::{Connector, Failure};
+use longhaul_registry::{Connector, Failure, JobRequest};
 use serde_json::Value;
 use std::fmt;
 use std::future::Future;
@@ -239,6 +239,18 @@ pub struct InputData {
     pub data: Bytes,
 }
 
+/// A start of another job of the same connector that was sent and may have left a record which no job holds yet: its
+/// answer is still waited for, or was lost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OtherStart {
+    /// That job's request.
+    pub request: JobRequest,
+    /// The same, mapped.
+    pub prepared: Value,
+    /// When it was sent.
+    pub sent_at_ms: i64,
+}
+
 /// What carries calls: the worker's guarded client, or a scripted one in tests.
 pub trait Transport: Send + Sync {
     /// Makes one call. `Err` only where no answer came (address refused, connect, cut, silence, too
@@ -253,6 +265,12 @@ pub trait Transport: Send + Sync {
     /// otherwise adopt the same record. Without an answer of its own a transport knows of no other jobs.
     fn taken<'a>(&'a self, vendor_job_ids: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, Failure>> {
         let _ = vendor_job_ids;
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// Starts of other jobs of the same connector whose records no job holds yet: where the vendor's records bear no
+    /// mark of ours, a search for a lost start may meet theirs. Without an answer of its own a transport knows of none.
+    fn other_starts(&self) -> BoxFuture<'_, Result<Vec<OtherStart>, Failure>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 }
@@ -294,5 +312,13 @@ impl<'a> Context<'a> {
     /// Where it cannot be told now.
     pub async fn taken(&self, vendor_job_ids: &[String]) -> Result<Vec<String>, Failure> {
         self.transport.taken(vendor_job_ids).await
+    }
+
+    /// Starts of other jobs of the same connector whose records no job holds yet.
+    ///
+    /// # Errors
+    /// Where it cannot be told now.
+    pub async fn other_starts(&self) -> Result<Vec<OtherStart>, Failure> {
+        self.transport.other_starts().await
     }
 }

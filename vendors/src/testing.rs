@@ -3,7 +3,7 @@
 //! A call that was not expected, or that differs in any field (method, address, query, headers, body,
 //! paid, key, silence, sink), panics; so does a script that was not played to its end.
 
-use crate::{BoxFuture, Call, Context, InputData, JobView, Reply, StagedBody, Transport};
+use crate::{BoxFuture, Call, Context, InputData, JobView, OtherStart, Reply, StagedBody, Transport};
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -24,6 +24,7 @@ pub(crate) struct Script {
     steps: Mutex<VecDeque<(Call, Result<Reply, Failure>)>>,
     inputs: BTreeMap<usize, InputData>,
     taken: Vec<String>,
+    other_starts: Vec<OtherStart>,
 }
 
 impl Script {
@@ -56,6 +57,13 @@ impl Script {
         self
     }
 
+    /// Another job's start is on its way or lost, sent so many seconds before [`now`].
+    pub(crate) fn other_start(mut self, job: Job, seconds_ago: i64) -> Self {
+        let sent_at_ms = now().timestamp_millis() - seconds_ago * 1000;
+        self.other_starts.push(OtherStart { request: job.request, prepared: job.prepared, sent_at_ms });
+        self
+    }
+
     /// A context for one step over this script.
     pub(crate) fn context<'a>(&'a self, connector: &'a Connector) -> Context<'a> {
         Context::new(self, connector, now())
@@ -84,6 +92,11 @@ impl Transport for Script {
     fn taken<'a>(&'a self, vendor_job_ids: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, Failure>> {
         let taken = vendor_job_ids.iter().filter(|id| self.taken.contains(id)).cloned().collect();
         Box::pin(async move { Ok(taken) })
+    }
+
+    fn other_starts(&self) -> BoxFuture<'_, Result<Vec<OtherStart>, Failure>> {
+        let starts = self.other_starts.clone();
+        Box::pin(async move { Ok(starts) })
     }
 }
 

@@ -11,8 +11,10 @@ use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt;
 use longhaul_registry::{Connector, Failure, FailureKind, Retry, Step};
 use longhaul_store::storage::ArtifactStorage;
-use longhaul_store::{Artifact, Job, JobBody, RawExchange, Store};
-use longhaul_vendors::{BoxFuture, Call, InputData, Reply, Transport};
+use longhaul_store::{
+    Artifact, Job, JobBody, JobFilter, JobRecord, JobState, RawExchange, Store, StoreError, StoreResult,
+};
+use longhaul_vendors::{BoxFuture, Call, InputData, OtherStart, Reply, Transport};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +30,7 @@ pub struct LiveWire {
     pub max_bytes: u64,
     /// Reads inputs that are artifacts.
     pub inputs: Arc<dyn ArtifactInputs>,
-    /// Knows which vendor ids other jobs hold.
+    /// Knows which vendor ids other jobs hold, and which starts of theirs are not settled.
     pub store: Arc<dyn Store>,
 }
 
@@ -102,11 +104,52 @@ impl Transport for LiveSession {
 
     fn taken<'a>(&'a self, vendor_job_ids: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, Failure>> {
         Box::pin(async move {
-            self.store.taken_ids(&self.connector, vendor_job_ids, &self.job).await.map_err(|error| {
-                Failure::new(FailureKind::Network, Retry::Backoff, error.to_string()).code("store_unavailable")
-            })
+            self.store.taken_ids(&self.connector, vendor_job_ids, &self.job).await.map_err(|error| unread(&error))
         })
     }
+
+    fn other_starts(&self) -> BoxFuture<'_, Result<Vec<OtherStart>, Failure>> {
+        Box::pin(
+            async move { other_starts(&*self.store, &self.connector, &self.job).await.map_err(|error| unread(&error)) },
+        )
+    }
+}
+
+/// The store cannot tell of other jobs now.
+fn unread(error: &StoreError) -> Failure {
+    Failure::new(FailureKind::Network, Retry::Backoff, error.to_string()).code("store_unavailable")
+}
+
+/// Jobs a page when other jobs' starts are read.
+const PAGE: usize = 100;
+
+/// Starts of other jobs of the connector that were sent and whose records no job holds: on their way, lost, parked, or
+/// given up as unknown.
+async fn other_starts(store: &dyn Store, connector: &str, job: &str) -> StoreResult<Vec<OtherStart>> {
+    let of = |states: &[JobState], error: Option<&str>| JobFilter {
+        states: states.to_vec(),
+        connector: Some(connector.to_owned()),
+        error: error.map(str::to_owned),
+        ..JobFilter::default()
+    };
+    let given_up = FailureKind::StartUnknown.as_str();
+    let mut starts = Vec::new();
+    for filter in [of(&[JobState::Starting, JobState::Parked], None), of(&[JobState::Failed], Some(given_up))] {
+        let mut cursor = None;
+        loop {
+            let (records, next) = store.list(&filter, cursor.as_deref(), PAGE).await?;
+            let others = records.into_iter().filter(|record| record.job.id != job);
+            starts.extend(others.filter_map(|JobRecord { job, body, .. }| {
+                let sent_at_ms = job.start_sent?.sent_at_ms;
+                Some(OtherStart { request: body.request.clone(), prepared: body.prepared.clone(), sent_at_ms })
+            }));
+            cursor = next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(starts)
 }
 
 /// A process that was frozen, or starved, between writing a start down and sending it does not send it: by now the job may
@@ -182,5 +225,55 @@ impl Observer for Counting {
             WireEvent::DownloadResumed => self.0.download_resumed(vendor),
             WireEvent::RetryAfter => self.0.retry_after(vendor),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_registry::{JobRequest, SentStart};
+    use longhaul_store::clock::SystemClock;
+    use longhaul_store::{SqliteOptions, SqliteStore, Submission, Transition};
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn starts_that_are_not_settled_are_told_and_no_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(SystemClock::default());
+        let store = SqliteStore::open(folder.path().join("t.db"), SqliteOptions::default(), clock).unwrap();
+        let unknown = || Failure::new(FailureKind::StartUnknown, Retry::Unknown, "nobody can say");
+        let add = async |at: i64, connector: &str, state: JobState, sent: bool, failure: Option<Failure>| {
+            let request = json!({"connector": connector, "task": "speech", "instructions": format!("{at}")});
+            let request: JobRequest = serde_json::from_value(request).unwrap();
+            let job = Job::queued(format!("job_{at}"), format!("tenant-{at}"), "elevenlabs".to_owned(), &request);
+            let body = JobBody { request, prepared: json!({"n": at}), model: None, start_silence: None };
+            let (idempotency, output_path, mut after) = (None, None, job.clone());
+            let new = Submission { job, body, idempotency, output_path, events: Vec::new(), usage: Vec::new() };
+            store.submit(vec![new]).await.unwrap();
+            (after.state, after.step) = (state, None);
+            after.error = failure.map(|failure| longhaul_store::JobError { failure, step: Step::Start });
+            let (request_hash, idempotency_key) = (String::new(), String::new());
+            let written = SentStart { attempt: 1, request_hash, idempotency_key, sent_at_ms: at, lost_at_ms: None };
+            after.start_sent = sent.then_some(written);
+            let rev = store.get(&after.id).await.unwrap().unwrap().rev;
+            store.apply(&after.id.clone(), rev, Transition::to(after)).await.unwrap();
+        };
+        // More than a page.
+        for at in 1..=101 {
+            add(at, "eleven", JobState::Starting, true, None).await;
+        }
+        add(102, "eleven", JobState::Parked, true, Some(unknown())).await;
+        add(103, "eleven", JobState::Parked, true, Some(unknown().code("poison"))).await;
+        add(104, "eleven", JobState::Failed, true, Some(unknown())).await;
+        add(105, "eleven", JobState::Starting, false, None).await;
+        add(106, "eleven", JobState::Failed, false, Some(unknown())).await;
+        add(107, "eleven", JobState::Running, false, None).await;
+        add(108, "another", JobState::Starting, true, None).await;
+        let mut starts = other_starts(&store, "eleven", "job_1").await.unwrap();
+        starts.sort_by_key(|start| start.sent_at_ms);
+        let expected: Vec<i64> = (2..=104).collect();
+        assert_eq!(starts.iter().map(|start| start.sent_at_ms).collect::<Vec<_>>(), expected);
+        assert!(starts.iter().all(|start| start.prepared == json!({"n": start.sent_at_ms})));
+        assert_eq!(starts[0].request.instructions, "2");
     }
 }

@@ -367,6 +367,7 @@ fn resolve(mut change: Change<'_>, decision: Decision, by: String) -> Result<Tra
             change.job().cancel =
                 wish.map(|wish| CancelWish { sent: false, tried: false, heard: false, missing: 0, ..wish });
             change.job().vendor_job_id = Some(vendor_job_id.trim().to_owned());
+            change.out.adopts = true;
             change.job().accepted_at = Some(When::NOW);
             change.enter(JobState::Running);
             change.due(Duration::ZERO);

@@ -107,6 +107,8 @@ pub enum Committed {
     Changed(Box<Job>, u64),
     /// The lease is another's now, or the job is gone. Nothing was written.
     Lost,
+    /// It adopts a vendor's id that another job of the connector holds. Nothing was written.
+    Taken,
 }
 
 /// Which jobs.
@@ -218,10 +220,11 @@ pub trait Store: Send + Sync + 'static {
     /// Hands leases back: the jobs are due as before, and no kill is counted.
     async fn release(&self, leases: &[Lease]) -> StoreResult<()>;
 
-    /// Applies a worker's transition, guarded by the lease's fencing token and the revision.
+    /// Applies a worker's transition, guarded by the lease's fencing token and the revision, and where it adopts a
+    /// vendor's id by that too: of two jobs that found the same record at the same time one gets it.
     async fn commit(&self, lease: &Lease, rev: u64, transition: Transition) -> StoreResult<Committed>;
 
-    /// Applies a signal's transition (answer, cancel, replay), guarded by the revision alone. A live
+    /// Applies a signal's transition (answer, cancel, replay), guarded as a commit but without a lease. A live
     /// lease stays with its worker, whose next commit is answered `Changed`.
     async fn apply(&self, job: &str, rev: u64, transition: Transition) -> StoreResult<Committed>;
 

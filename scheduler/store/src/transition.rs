@@ -58,6 +58,9 @@ pub struct Transition {
     pub job: Job,
     /// The worker goes on with the next step under the same lease (outputs, a start after `start_sent`).
     pub keep_lease: bool,
+    /// The vendor's id was not answered but found, or named by a person: where another job of the connector holds it,
+    /// nothing is written.
+    pub adopts: bool,
     /// History.
     pub events: Vec<NewEvent>,
     /// Usage to book: a line replaces the one at its key unless that one's source ranks higher.
@@ -77,6 +80,7 @@ impl Transition {
         Self {
             job,
             keep_lease: false,
+            adopts: false,
             events: Vec::new(),
             usage: Vec::new(),
             artifacts: Vec::new(),

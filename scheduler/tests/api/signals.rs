@@ -188,6 +188,21 @@ async fn an_unknown_start_has_three_ways_out() {
 }
 
 #[tokio::test]
+async fn a_record_that_another_job_has_is_not_given_to_a_second() {
+    let world = World::open();
+    let ran = json!({"vendor_job_id": " v-9 "});
+    let mut paths = Vec::new();
+    for _ in 0..2 {
+        let id = world.job().await;
+        world.change(&id, unknown, Vec::new()).await;
+        paths.push(format!("/v1/jobs/{id}/resolve"));
+    }
+    assert_eq!(world.post(&paths[0], &ran).await.status, 200);
+    assert_eq!(world.post(&paths[1], &ran).await.error(), (409, "vendor_job_taken".to_owned()));
+    assert_eq!(world.post(&paths[1], &json!({"vendor_job_id": "v-8"})).await.status, 200);
+}
+
+#[tokio::test]
 async fn a_rerun_is_a_new_job_linked_both_ways() {
     let world = World::open();
     let mut body = painting();

@@ -346,6 +346,102 @@ async fn a_lost_start_is_found_by_its_exact_text() {
     );
 }
 
+/// A job of the morning's text with more asked for.
+fn job_with(media: Value, vendor: Value) -> Job {
+    let body = with(media, vendor);
+    Job::new(request(body.clone()), asked(body).unwrap().request)
+}
+
+fn spoken(id: &str, settings: Value) -> Value {
+    let mut item = item(id, &format!("req-{id}"), 80);
+    item["settings"] = settings;
+    item
+}
+
+/// The item that a job adopts, if it adopts one.
+async fn adopted(script: Script, job: Job, items: &[Value]) -> Option<String> {
+    match find(script.expect(list_call(SINCE), page(items)), job.sent(90)).await {
+        Finding::Found(StartAnswer::Finished { vendor_job_id, .. }) => vendor_job_id,
+        Finding::Unsure { look_again: Some(_) } => None,
+        finding => panic!("{finding:?}"),
+    }
+}
+
+#[tokio::test]
+async fn speech_of_other_settings_is_not_this_jobs() {
+    let settings =
+        |stability: f64| json!({"stability": stability, "use_speaker_boost": true, "style": 0, "speed": 1.0});
+    let calm =
+        || job_with(json!({}), json!({"voice_settings": {"stability": 0.9, "style": 0.0, "use_speaker_boost": null}}));
+    let lively = spoken("lively", settings(0.2));
+    assert_eq!(adopted(Script::new(), calm(), std::slice::from_ref(&lively)).await, None);
+    // The vendor keeps fewer digits, or does not show them.
+    let both = [lively.clone(), spoken("calm", settings(0.900_000_036))];
+    assert_eq!(adopted(Script::new(), calm(), &both).await.as_deref(), Some("req-calm"));
+    let unshown = [spoken("unshown", Value::Null)];
+    assert_eq!(adopted(Script::new(), calm(), &unshown).await.as_deref(), Some("req-unshown"));
+    // Each of two lost starts gets its own.
+    let other = || job_with(json!({}), json!({"voice_settings": {"stability": 0.2}}));
+    let script = Script::new().other_start(other(), 90);
+    assert_eq!(adopted(script, calm(), &both).await.as_deref(), Some("req-calm"));
+    let script = Script::new().other_start(calm(), 90);
+    assert_eq!(adopted(script, other(), &both).await.as_deref(), Some("req-lively"));
+    // Where the job leaves them open, nothing says which of two is its own.
+    assert_eq!(adopted(Script::new(), job(), &both).await, None);
+    let script = Script::new().other_start(calm(), 90);
+    assert_eq!(adopted(script, job(), &both).await.as_deref(), Some("req-lively"));
+}
+
+#[tokio::test]
+async fn speech_that_may_be_another_lost_starts_is_nobodys() {
+    let seeded = |seed: u64| job_with(json!({"seed": seed}), json!({}));
+    let one = [item("item-1", "req-1", 80)];
+    let two = [item("item-2", "req-2", 70), item("item-1", "req-1", 80)];
+    for items in [&one[..], &two] {
+        for other in [seeded(2), job(), job_with(json!({}), json!({"previous_text": "Hush."}))] {
+            assert_eq!(adopted(Script::new().other_start(other, 90), seeded(1), items).await, None);
+        }
+        // Of two requests that are the same either may have either.
+        let script = Script::new().other_start(seeded(1), 90);
+        assert_eq!(adopted(script, seeded(1), items).await.as_deref(), Some("req-1"));
+    }
+    // What the other job got is known to be its own.
+    let script = Script::new().other_start(seeded(2), 90).taken("req-1");
+    assert_eq!(adopted(script, seeded(1), &one).await, None);
+    // Starts that cannot have made it are in nobody's way.
+    let text = |text: &str| {
+        let mut other = seeded(2);
+        other.request.inputs[0].text = Some(text.to_owned());
+        other
+    };
+    for (other, ago) in [
+        (text("Good evening."), 90),
+        (job_with(json!({"voice": "voiceB"}), json!({})), 90),
+        (job_with(json!({}), json!({"model": "eleven_v3"})), 90),
+        (job_with(json!({"seed": 2}), json!({"enable_logging": false})), 90),
+        (seeded(2), 70),
+        (seeded(2), 2 * 3600),
+    ] {
+        let script = Script::new().other_start(other, ago);
+        assert_eq!(adopted(script, seeded(1), &one).await.as_deref(), Some("req-1"));
+    }
+    // A script that lies elsewhere may say the same, and surely does where it is the same artifact.
+    let stored = |seed: u64, artifact: &str| {
+        let mut job = seeded(seed);
+        (job.request.inputs[0].text, job.request.inputs[0].artifact) = (None, Some(artifact.to_owned()));
+        job
+    };
+    assert_eq!(adopted(Script::new().other_start(stored(1, "art_1"), 90), seeded(1), &one).await, None);
+    let script = || Script::new().input(0, "text/plain", "Good morning.");
+    assert_eq!(adopted(script().other_start(stored(1, "art_2"), 90), stored(1, "art_1"), &one).await, None);
+    let same = script().other_start(stored(1, "art_1"), 90);
+    assert_eq!(adopted(same, stored(1, "art_1"), &one).await.as_deref(), Some("req-1"));
+    // However long it is looked for, it is there: never absent.
+    let since = (now().timestamp() - 305).to_string();
+    let script = Script::new().expect(list_call(&since), page(&one)).other_start(seeded(2), 300);
+    assert!(matches!(find(script, seeded(1).sent(300)).await, Finding::Unsure { .. }));
+}
+
 #[tokio::test]
 async fn what_is_not_in_the_history_is_unsure_for_five_minutes_then_absent() {
     for (ago, expected) in [

@@ -55,6 +55,9 @@ pub(super) struct Item {
     /// The format it was made in.
     #[serde(default)]
     pub(super) output_format: Option<String>,
+    /// How the voice spoke; what the request left out is filled in.
+    #[serde(default)]
+    pub(super) settings: Option<Value>,
 }
 
 impl Item {

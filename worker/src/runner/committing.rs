@@ -2,12 +2,22 @@
 
 use super::{Flow, Hand, Runner};
 use crate::backoff;
-use longhaul_registry::{Failure, Step};
+use longhaul_registry::{Failure, Finding, Step};
 use longhaul_store::{
     Chore, Committed, ConnectorState, Outcome, RawExchange, Rules, Transition, advance, connector_effect,
 };
 use std::time::Duration;
 use tracing::{info, warn};
+
+/// What became of one write.
+enum Written {
+    /// It stands, or the lease is lost.
+    Over(Flow),
+    /// The job changed: compute again from `hand.job`.
+    Changed,
+    /// It would adopt what another job holds.
+    Taken,
+}
 
 impl Runner {
     pub(crate) fn rules<'a>(&self, hand: &'a Hand) -> Rules<'a> {
@@ -16,7 +26,7 @@ impl Runner {
 
     /// Commits an outcome. A job that changed meanwhile is advanced again from what it has become; a store that is away
     /// is asked until it is back, because an outcome that was paid for must not be dropped.
-    pub(crate) async fn commit(&self, hand: &mut Hand, outcome: Outcome, exchanges: Vec<RawExchange>) -> Flow {
+    pub(crate) async fn commit(&self, hand: &mut Hand, mut outcome: Outcome, exchanges: Vec<RawExchange>) -> Flow {
         self.metrics.outcome(&hand.job, &outcome);
         if let Some(failure) = failure_of(&outcome) {
             self.tell_connector(hand, outcome.step(), failure).await;
@@ -25,43 +35,55 @@ impl Runner {
             let mut transition = advance(&hand.job, outcome.clone(), self.rules(hand));
             transition.raws.clone_from(&exchanges);
             match self.write(hand, transition).await {
-                Some(flow) => return flow,
-                None => continue,
+                Written::Over(flow) => return flow,
+                Written::Changed => {}
+                Written::Taken => {
+                    // Another job found the same record and was first: this one looks again, without it.
+                    info!("what was found is another job's by now");
+                    if let Some(drafts) = hand.drafts.take() {
+                        self.collect.let_go(&drafts).await;
+                    }
+                    outcome = Outcome::Find(Ok(Finding::Unsure { look_again: None }));
+                }
             }
         }
     }
 
     /// Commits what the watchdogs said. If the job changed meanwhile they look again.
     pub(crate) async fn commit_watchdog(&self, hand: &mut Hand, transition: Transition) -> Flow {
-        self.write(hand, transition).await.unwrap_or(Flow::Go)
+        match self.write(hand, transition).await {
+            Written::Over(flow) => flow,
+            Written::Changed | Written::Taken => Flow::Go,
+        }
     }
 
-    /// Writes one transition. `None`: the job changed, compute again from `hand.job`.
-    async fn write(&self, hand: &mut Hand, transition: Transition) -> Option<Flow> {
+    /// Writes one transition.
+    async fn write(&self, hand: &mut Hand, transition: Transition) -> Written {
         let keeps = transition.keep_lease;
         let mut tries = 0u32;
         loop {
             match self.store.commit(&hand.lease, hand.rev, transition.clone()).await {
                 Ok(Committed::Done(job, rev)) => {
                     (hand.job, hand.rev) = (*job, rev);
-                    return Some(if keeps && hand.job.step.is_some() { Flow::Go } else { Flow::Stop });
+                    return Written::Over(if keeps && hand.job.step.is_some() { Flow::Go } else { Flow::Stop });
                 }
                 Ok(Committed::Changed(job, rev)) => {
                     (hand.job, hand.rev) = (*job, rev);
-                    return None;
+                    return Written::Changed;
                 }
                 Ok(Committed::Lost) => {
                     info!("the lease was lost; nothing of this step is written");
                     self.metrics.lease_lost();
-                    return Some(Flow::Stop);
+                    return Written::Over(Flow::Stop);
                 }
+                Ok(Committed::Taken) => return Written::Taken,
                 Err(error) => {
                     tries = tries.saturating_add(1);
                     self.metrics.store_error();
                     warn!(error = %error, tries, "a commit failed; it is tried until the store is back");
                     tokio::select! {
                         () = tokio::time::sleep(backoff(tries, Duration::from_millis(100), Duration::from_secs(3))) => {}
-                        () = self.abandon.cancelled() => return Some(Flow::Stop),
+                        () = self.abandon.cancelled() => return Written::Over(Flow::Stop),
                     }
                 }
             }

@@ -6,8 +6,8 @@ use crate::transport::Downloaded;
 use crate::{Worker, WorkerParts};
 use async_trait::async_trait;
 use longhaul_registry::{
-    CancelAnswer, Collected, ConnectorConfig, Finding, JobRequest, LostStart, Outputs, PollAnswer, Problem, Registry,
-    Report, StartAnswer, resolve,
+    ArtifactDraft, CancelAnswer, Collected, ConnectorConfig, DraftSource, Finding, JobRequest, LostStart, Outputs,
+    PollAnswer, Problem, Registry, Report, StartAnswer, resolve,
 };
 use longhaul_store::clock::SystemClock;
 use longhaul_store::{Artifact, JobState, RawExchange, Signal, SqliteOptions, SqliteStore, Submission, Submitted};
@@ -26,6 +26,8 @@ struct Acme {
     cancels: Mutex<Vec<Failure>>,
     /// What each cancel was told of the ones before.
     cancel_sent: Mutex<Vec<bool>>,
+    /// No answer to a start arrives, and a search finds this record, whoever asks.
+    lost: Option<&'static str>,
 }
 
 #[async_trait]
@@ -45,11 +47,17 @@ impl JobVendor for Acme {
     async fn start(&self, _: &Context<'_>, job: &JobView<'_>) -> Result<StartAnswer, Failure> {
         assert!(self.crash_on != Some(Step::Start), "scripted crash");
         *self.bought.lock().unwrap().entry(job.idempotency_key.to_owned()).or_insert(0) += 1;
+        if self.lost.is_some() {
+            return Err(Failure::new(FailureKind::Network, Retry::Unknown, "the answer was lost"));
+        }
         Ok(StartAnswer::Started { vendor_job_id: job.idempotency_key.to_owned(), report: Report::default() })
     }
 
     async fn find(&self, _: &Context<'_>, _: &JobView<'_>) -> Result<Finding, Failure> {
-        Ok(Finding::Unsupported)
+        let Some(record) = self.lost else { return Ok(Finding::Unsupported) };
+        let source = DraftSource::Staged { token: "found".to_owned() };
+        let (vendor_job_id, outputs) = (Some(record.to_owned()), vec![ArtifactDraft::new("image", source)]);
+        Ok(Finding::Found(StartAnswer::Finished { vendor_job_id, outputs, report: Report::default() }))
     }
 
     async fn poll(&self, _: &Context<'_>, job: &JobView<'_>) -> Result<PollAnswer, Failure> {
@@ -116,10 +124,18 @@ impl Wire for NoWire {
     }
 }
 
+/// Collects nothing, and counts what it is told to let go of.
+#[derive(Default)]
+struct Shelf(Mutex<usize>);
+
 #[async_trait]
-impl Collect for NoWire {
+impl Collect for Shelf {
     async fn collect(&self, _: Arc<dyn Session>, what: Collecting<'_>) -> Result<Collected<Artifact>, Failure> {
         Ok(Collected { artifacts: Vec::new(), failure: None, report: what.report })
+    }
+
+    async fn let_go(&self, drafts: &[ArtifactDraft]) {
+        *self.0.lock().unwrap() += drafts.len();
     }
 }
 
@@ -137,6 +153,7 @@ struct Bench {
     store: Arc<SqliteStore>,
     connectors: Arc<BTreeMap<String, Arc<Connector>>>,
     vendor: Arc<Acme>,
+    shelf: Arc<Shelf>,
     stop: CancellationToken,
     _folder: tempfile::TempDir,
 }
@@ -151,11 +168,13 @@ impl Bench {
         (config.cadence.first_s, config.cadence.ceiling_s, config.cadence.jitter) = (Some(0.01), Some(0.01), Some(0.0));
         let mut connector = resolve("acme", &config, &Registry::builtin().unwrap()).unwrap();
         let mut file = (*connector.vendor).clone();
-        (file.lost_start, file.cancels) = (LostStart::None, true);
+        let lost_start = if vendor.lost.is_some() { LostStart::Find } else { LostStart::None };
+        (file.lost_start, file.find_s, file.cancels) = (lost_start, 1, true);
         connector.vendor = Arc::new(file);
         let connectors = Arc::new(BTreeMap::from([("acme".to_owned(), Arc::new(connector))]));
         let stop = CancellationToken::new();
-        Self { store: Arc::new(store), connectors, vendor: Arc::new(vendor), stop, _folder: folder }
+        let (store, vendor, shelf) = (Arc::new(store), Arc::new(vendor), Arc::default());
+        Self { store, connectors, vendor, shelf, stop, _folder: folder }
     }
 
     fn worker(&self, concurrency: usize) -> Worker {
@@ -164,7 +183,7 @@ impl Bench {
             connectors: self.connectors.clone(),
             vendors: vec![self.vendor.clone()],
             wire: Arc::new(NoWire),
-            collect: Arc::new(NoWire),
+            collect: self.shelf.clone(),
             chores: Arc::new(NoWire),
             clock: Arc::new(SystemClock::default()),
             metrics: Arc::default(),
@@ -258,6 +277,35 @@ async fn a_crash_in_a_step_parks_its_job_and_no_other() {
     let record = bench.store.get(&jobs[0]).await.unwrap().unwrap();
     assert!(record.job.error.unwrap().failure.message.contains("scripted crash"));
     assert!(record.job.start_sent.is_some(), "what was written down before the crash stays");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_jobs_that_find_one_record_the_second_is_parked() {
+    let bench = Bench::new(Acme { lost: Some("record-1"), ..Acme::default() });
+    let jobs = bench.submit(2).await;
+    let working = tokio::spawn(bench.worker(2).run(bench.stop.clone()));
+    let mut changes = bench.store.changes();
+    let rest = async {
+        loop {
+            let mut jobs_now = Vec::new();
+            for job in &jobs {
+                jobs_now.push(bench.store.get(job).await.unwrap().unwrap().job);
+            }
+            if jobs_now.iter().all(|job| job.state == JobState::Parked || job.state.is_final()) {
+                return jobs_now;
+            }
+            let _ = changes.recv().await;
+        }
+    };
+    let mut now = tokio::time::timeout(Duration::from_secs(60), rest).await.expect("both come to rest");
+    bench.stop.cancel();
+    working.await.unwrap();
+    now.sort_by_key(|job| job.state == JobState::Parked);
+    let ids = now.iter().map(|job| (job.state, job.vendor_job_id.as_deref())).collect::<Vec<_>>();
+    assert_eq!(ids, [(JobState::Succeeded, Some("record-1")), (JobState::Parked, None)]);
+    assert_eq!(now[1].error.as_ref().unwrap().failure.code, "start_unknown");
+    assert_eq!(*bench.shelf.0.lock().unwrap(), 2, "one when its artifacts stood, one when it was another job's");
+    assert!(bench.vendor.bought.lock().unwrap().values().all(|bought| *bought == 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -320,7 +320,9 @@ pub(super) fn found(mut change: Change<'_>, finding: Result<Finding, Failure>) -
     match finding {
         Ok(Finding::Found(answer)) => {
             change.event("step", json!({"did": "start_found"}));
-            answered(change, Ok(answer))
+            let mut out = answered(change, Ok(answer));
+            out.adopts = true;
+            out
         }
         Ok(Finding::Absent) if absence_proves => {
             change.job().start_sent = None;

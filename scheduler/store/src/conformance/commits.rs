@@ -11,6 +11,7 @@ fn full(job: crate::Job) -> Transition {
     let id = job.id.clone();
     Transition {
         keep_lease: false,
+        adopts: false,
         events: vec![event("state"), event("usage")],
         usage: vec![usage("r1", Unit::Credits, "3.5", UsageSource::Reported, Some("0.035"))],
         artifacts: vec![artifact(&format!("art_{id}"), Some(&id), "aa")],
@@ -220,6 +221,47 @@ pub async fn a_vendors_id_is_known_as_anothers(world: World) {
     assert_eq!(taken("flux", "job_other").await, ["v-1"]);
     assert!(taken("flux", &first).await.is_empty(), "its own is not another's");
     assert!(taken("runway", "job_other").await.is_empty());
+}
+
+/// Of two jobs that found the same record, or were told it is theirs, the second gets nothing written and may say what else
+/// became of it under the same lease.
+pub async fn a_record_is_adopted_once(world: World) {
+    let adopts = |job: &crate::Job, state, id: &str| {
+        let mut transition = full(into(job, state, Some((Step::Poll, 60_000))));
+        transition.job.vendor_job_id = Some(id.to_owned());
+        transition.adopts = true;
+        transition
+    };
+    let taken = |committed: Committed| assert!(matches!(committed, Committed::Taken), "{committed:?}");
+    for _ in 0..3 {
+        world.going("flux", JobState::Starting, Step::Start, 0).await;
+    }
+    world.going("runway", JobState::Starting, Step::Start, 0).await;
+    let claim = world.claim(10).await;
+    let [first, second, third, elsewhere] = claim.jobs.as_slice() else { panic!("{claim:?}") };
+    // Without a change of state too: a start of two phases stays where it is.
+    let (job, rev) = world.done(&first.lease, first.rev, adopts(&first.job, JobState::Starting, "v-1")).await;
+    let before = picture(&*world.store, &second.job.id).await;
+    let late = adopts(&second.job, JobState::Running, "v-1");
+    taken(world.store.commit(&second.lease, second.rev, late.clone()).await.unwrap());
+    taken(world.store.apply(&second.job.id, second.rev, late.clone()).await.unwrap());
+    assert_eq!(picture(&*world.store, &second.job.id).await, before);
+    // What was told before is told first.
+    assert!(matches!(world.store.commit(&second.lease, 99, late.clone()).await.unwrap(), Committed::Changed(..)));
+    let stale = crate::Lease { fence: 99, ..second.lease.clone() };
+    assert!(matches!(world.store.commit(&stale, second.rev, late).await.unwrap(), Committed::Lost));
+    world.done(&second.lease, second.rev, adopts(&second.job, JobState::Running, "v-2")).await;
+    // An answer of the vendor's own is not doubted; another connector's ids are others; its own stays its own.
+    let answered = Transition { adopts: false, ..adopts(&third.job, JobState::Running, "v-1") };
+    world.done(&third.lease, third.rev, answered).await;
+    world.done(&elsewhere.lease, elsewhere.rev, adopts(&elsewhere.job, JobState::Running, "v-1")).await;
+    let named = adopts(&job, JobState::Running, "v-2");
+    taken(world.store.apply(&first.job.id, rev, named).await.unwrap());
+    world.later(60_000);
+    let world = world.reopen().await;
+    let again = world.claim(10).await.jobs.into_iter().find(|claimed| claimed.job.id == second.job.id).unwrap();
+    taken(world.store.commit(&again.lease, again.rev, adopts(&again.job, JobState::Running, "v-1")).await.unwrap());
+    world.done(&again.lease, again.rev, adopts(&again.job, JobState::Running, "v-2")).await;
 }
 
 /// An exchange like the one before is counted; anything else is kept as it came.

@@ -58,6 +58,7 @@ macro_rules! each_store_case {
             commits::artifacts_are_recorded_by_id,
             commits::equal_exchanges_are_counted,
             commits::a_vendors_id_is_known_as_anothers,
+            commits::a_record_is_adopted_once,
             commits::exchanges_are_bounded,
             commits::watchers_are_told_after_the_commit,
             ledger::reported_replaces_computed_replaces_estimated,

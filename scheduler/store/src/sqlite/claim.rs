@@ -136,12 +136,13 @@ impl Session<'_> {
         self.requeue(&row, &next)
     }
 
-    /// A job whose head reads; one that does not is taken out of the queue, so that it holds up no other.
+    /// A job whose head reads; one that does not is taken out of the queue, so that it holds up no other. The next
+    /// opening puts it back: a binary that reads it may have come.
     fn readable(&mut self, n: i64) -> Done<Option<Job>> {
         match self.job(n) {
             Ok(job) => Ok(Some(job)),
             Err(error) => {
-                tracing::error!(?error, row = n, "a job does not read and is taken out of the queue");
+                tracing::error!(?error, row = n, "a job does not read: it is out of the queue until a restart");
                 self.conn.prepare_cached("UPDATE queue SET lane = NULL WHERE n = ?1")?.execute([n])?;
                 Ok(None)
             }
@@ -208,6 +209,15 @@ impl Session<'_> {
     fn lease(&mut self, pick: Pick, worker: &str, until: i64) -> Done<Option<RawClaimed>> {
         let row = self.row_at(pick.n)?;
         let (id, mut head) = self.head(pick.n)?;
+        // Before a kill is counted: a job that nobody runs kills nobody, however often it is looked at.
+        let body = match self.board.body(self.conn, pick.n) {
+            Ok(body) => body,
+            Err(error) => {
+                tracing::error!(?error, job = id, "a job's body does not read: it is out of the queue until a restart");
+                self.conn.prepare_cached("UPDATE queue SET lane = NULL WHERE n = ?1")?.execute([pick.n])?;
+                return Ok(None);
+            }
+        };
         let mut rev = row.rev;
         if row.owner.is_some() {
             let Some(mut job) = self.readable(pick.n)? else { return Ok(None) };
@@ -220,14 +230,6 @@ impl Session<'_> {
                 &head,
             ))?;
         }
-        let body = match self.board.body(self.conn, pick.n) {
-            Ok(body) => body,
-            Err(error) => {
-                tracing::error!(?error, job = id, "a job's body does not read: it is taken out of the queue");
-                self.conn.prepare_cached("UPDATE queue SET lane = NULL WHERE n = ?1")?.execute([pick.n])?;
-                return Ok(None);
-            }
-        };
         let fence = row.fence + 1;
         let fresh = row.lane == Some(Lane::Fresh.code()) || row.lane == Some(Lane::Placed.code());
         let next = Next {

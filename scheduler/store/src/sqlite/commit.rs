@@ -26,6 +26,8 @@ pub(super) enum Outcome {
     Changed(Box<Job>, u64),
     /// No lease, or no job.
     Lost,
+    /// Another job of the connector holds the vendor's id.
+    Taken,
 }
 
 /// Exchanges kept a job.
@@ -49,6 +51,9 @@ pub(super) fn commit(s: &mut Session<'_>, id: &str, guard: Guard, rev: u64, draf
     if draft.job.id != id {
         return Err(fault::Fault::refused(format!("a transition of {} was committed as {id}", draft.job.id)));
     }
+    if draft.adopts && s.is_held(&row, &draft.job)? {
+        return Ok(Outcome::Taken);
+    }
     let raw = s.record(row.n, &draft.exchanges)?;
     let seq = s.history(row.n, row.seq, &draft.job, &draft.events, raw)?;
     let patched = s.patched(draft, seq)?;
@@ -60,7 +65,7 @@ pub(super) fn commit(s: &mut Session<'_>, id: &str, guard: Guard, rev: u64, draf
         s.enqueue(connector.as_deref(), chore, 0)?;
     }
     s.replace(&row, job, head)?;
-    s.hold_id(&row, job)?;
+    s.hold_id(&row, job, draft.adopts)?;
     let next = s.next(&row, job, matches!(guard, Guard::Fence(_)).then_some(draft.keep_lease));
     s.requeue(&row, &next)?;
     s.tell(job);
@@ -82,9 +87,9 @@ impl Session<'_> {
         Ok(Some((job, head)))
     }
 
-    /// Remembers whose the vendor's id is. It is new only where the state changes with it.
-    fn hold_id(&mut self, row: &JobRow, job: &Job) -> Done<()> {
-        if row.state != job.state
+    /// Remembers whose the vendor's id is. It is new only where the state changes with it, or where it is adopted.
+    fn hold_id(&mut self, row: &JobRow, job: &Job, adopts: bool) -> Done<()> {
+        if (adopts || row.state != job.state)
             && let Some(id) = &job.vendor_job_id
         {
             self.conn
@@ -92,6 +97,15 @@ impl Session<'_> {
                 .execute((row.cid, id, row.n))?;
         }
         Ok(())
+    }
+
+    /// Whether another job of the connector holds the vendor's id. Looked at here and not before, because two jobs may
+    /// have found the same record at the same time.
+    fn is_held(&self, row: &JobRow, job: &Job) -> Done<bool> {
+        let mut held = self
+            .conn
+            .prepare_cached("SELECT 1 FROM vendor_ids WHERE cid = ?1 AND vendor_job_id = ?2 AND n <> ?3 LIMIT 1")?;
+        Ok(held.exists((row.cid, &job.vendor_job_id, row.n))?)
     }
 
     /// Replaces the head. The columns that lists are found by are rewritten only where they may differ.

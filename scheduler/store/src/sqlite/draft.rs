@@ -47,6 +47,7 @@ pub(super) struct Draft {
     /// The same, written out.
     pub(super) head: String,
     pub(super) keep_lease: bool,
+    pub(super) adopts: bool,
     pub(super) events: Vec<DraftEvent>,
     pub(super) usage: Vec<UsageLine>,
     pub(super) artifacts: Vec<(Artifact, String)>,
@@ -66,7 +67,7 @@ impl Draft {
     }
 
     fn build(transition: Transition, now_ms: i64) -> Done<Self> {
-        let Transition { mut job, keep_lease, events, usage, artifacts, raws, chores } = transition;
+        let Transition { mut job, keep_lease, adopts, events, usage, artifacts, raws, chores } = transition;
         job.resolve(now_ms);
         job.seq = job.seq.saturating_add(u64::try_from(events.len()).unwrap_or(0));
         let head = fault::write("a job's head", &job)?;
@@ -77,6 +78,7 @@ impl Draft {
         Ok(Self {
             head,
             keep_lease,
+            adopts,
             events: DraftEvent::all(&events)?,
             usage,
             artifacts,

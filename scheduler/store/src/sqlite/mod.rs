@@ -108,8 +108,11 @@ impl SqliteStore {
     ) -> StoreResult<Self> {
         let conn = place.writer(&options, clock.wall_ms())?;
         let time = Arc::new(Time::new(clock, open::witness(&conn)?));
-        if options.end_leases && lock.is_some() {
-            open::end_leases(&conn)?;
+        if lock.is_some() {
+            open::look_again(&conn)?;
+            if options.end_leases {
+                open::end_leases(&conn)?;
+            }
         }
         let mut board = Board::default();
         board.reload(&conn)?;

@@ -3,7 +3,7 @@
 use super::SqliteOptions;
 use super::fault::Fault;
 use super::schema;
-use crate::{StoreError, StoreResult};
+use crate::{JobState, StoreError, StoreResult};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -162,6 +162,21 @@ pub(super) fn end_leases(conn: &Connection) -> StoreResult<()> {
         [super::lane::Lane::Leased.code()],
     );
     ended.map(drop).map_err(|error| Fault::read(error).into())
+}
+
+/// Puts jobs back into the queue that a claim took out because it could not read them: another binary has the file now,
+/// and a job that was paid for must not wait for ever. They stand as leases that ended, so the next claim reads each
+/// and finds its place, or takes it out again.
+pub(super) fn look_again(conn: &Connection) -> StoreResult<()> {
+    let rests = |state: &JobState| state.is_final() || *state == JobState::Parked;
+    // By the states that are known here: a row in another one would stop the claim that reads it.
+    let going = JobState::ALL.iter().filter(|state| !rests(state)).map(|state| (*state as i64).to_string());
+    let sql = format!(
+        "UPDATE queue SET lane = ?1, k1 = lease_until, k2 = 0 WHERE lane IS NULL AND state IN ({})",
+        going.collect::<Vec<_>>().join(", ")
+    );
+    let put = conn.execute(&sql, [super::lane::Lane::Leased.code()]);
+    put.map(drop).map_err(|error| Fault::read(error).into())
 }
 
 /// The newest time that the file knows of.

@@ -371,6 +371,7 @@ impl SqliteStore {
             }
             Outcome::Changed(job, rev) => Committed::Changed(job, rev),
             Outcome::Lost => Committed::Lost,
+            Outcome::Taken => Committed::Taken,
         })
     }
 }

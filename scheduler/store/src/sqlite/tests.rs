@@ -4,6 +4,7 @@ mod faults;
 mod kill;
 mod plans;
 mod random;
+mod unread;
 
 use super::*;
 use crate::clock::{ManualClock, SystemClock};

@@ -116,6 +116,8 @@ fn a_lost_start_is_looked_for_and_only_proven_absence_starts_again() {
     bench.outcome(lost()).outcome(Outcome::Find(Ok(Finding::Found(found))));
     assert_eq!((bench.job.state, bench.job.vendor_job_id.as_deref()), (JobState::Running, Some("v-9")));
     assert_eq!(bench.job.attempt, 1);
+    assert!(bench.last.adopts, "what was found may be another job's");
+    assert!(!Bench::simple().started().last.adopts, "what the vendor answered is not");
 }
 
 #[test]

@@ -36,6 +36,7 @@ fn the_three_ways_out_of_an_unknown_start() {
     bench.signal(Signal::Resolve { decision: ran, by: by() }).unwrap();
     assert_eq!((bench.job.state, bench.job.step, bench.job.attempt), (JobState::Running, Some(Step::Poll), 1));
     assert_eq!((bench.code(), bench.job.vendor_job_id.as_deref()), (None, Some("lost-1")));
+    assert!(bench.last.adopts, "a person may name what is another job's");
 
     let mut bench = parked();
     let again = |accept_cost| Signal::Resolve { decision: Decision::StartAgain { accept_cost }, by: by() };

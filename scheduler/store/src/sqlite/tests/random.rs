@@ -180,6 +180,7 @@ impl Run {
             }
             Committed::Lost => assert!(!valid, "{lease:?} is good"),
             Committed::Changed(..) => panic!("the revision was right"),
+            Committed::Taken => panic!("nothing is adopted here"),
         }
     }
 
