@@ -155,6 +155,7 @@ pub async fn history_has_no_gaps(world: World) {
     assert_eq!(events[1].data, json!({"kind": "progress"}));
     assert_eq!(world.store.events(&first, 1, 2).await.unwrap(), events[1..3]);
 
+    world.settle();
     let all = world.store.all_events(None, 0, 100).await.unwrap();
     assert_eq!(all.len(), 6);
     assert!(all.windows(2).all(|pair| pair[0].0 < pair[1].0));

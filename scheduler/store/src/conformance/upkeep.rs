@@ -34,6 +34,7 @@ pub async fn pruning_takes_old_ends_only(world: World) {
     world.submit(world.job("flux")).await;
     let parked = end(&world, JobState::Parked).await;
     let running = world.going("flux", JobState::Running, Step::Poll, 60_000).await.id;
+    world.settle();
     let before = world.store.last_position().await.unwrap();
 
     // The third ended at exactly this moment: it is not older.
@@ -68,6 +69,7 @@ pub async fn pruning_takes_old_ends_only(world: World) {
     let last = world.store.last_position().await.unwrap();
     assert!(if world.ordered() { last == before + 2 } else { last >= before }, "{last} {before}");
     let id = world.submit(world.job("flux")).await.id;
+    world.settle();
     let after = world.store.all_events(None, before, 10).await.unwrap();
     assert_eq!(after.iter().map(|(_, event)| event.job.as_str()).collect::<Vec<_>>(), [id]);
     assert!(if world.ordered() { after[0].0 == before + 3 } else { after[0].0 > before }, "{after:?} {before}");

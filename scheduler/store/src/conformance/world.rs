@@ -63,6 +63,13 @@ impl World {
         self.place.ordered()
     }
 
+    /// Waits until everybody's events are told, where order does not hold over all.
+    pub fn settle(&self) {
+        if !self.ordered() {
+            self.later(1_000);
+        }
+    }
+
     /// Closes the store and opens it again.
     pub async fn reopen(self) -> Self {
         self.store.close().await;

@@ -27,13 +27,21 @@ struct Raw {
     body: String,
 }
 
+/// A job whose connector's gate must be asked.
+struct Asked {
+    connector: String,
+    /// Its place in its line: the lower the sooner, over all shards.
+    place: i64,
+    shard: u32,
+    id: String,
+}
+
 /// What one shard's claim brought.
 struct Brought {
     shard: u32,
-    next: i64,
     rows: Vec<Raw>,
-    /// Jobs that wait for their connector's gate: id, connector.
-    asked: Vec<(String, String)>,
+    /// Jobs that wait for their connector's gate.
+    asked: Vec<Asked>,
 }
 
 impl Inner {
@@ -49,14 +57,16 @@ impl Inner {
             let calls = shares.map(|(shard, share)| async move {
                 StoreResult::Ok((share, self.claim_shard(shard, worker, share, lease_ms).await?))
             });
-            let mut again = Vec::new();
+            let (mut again, mut raws, mut asked) = (Vec::new(), Vec::new(), Vec::new());
             for (share, brought) in futures::future::try_join_all(calls).await? {
-                let (shard, full) = (brought.shard, brought.rows.len() + brought.asked.len() >= share);
-                jobs.extend(self.settle(brought, worker, lease_ms).await?);
-                if full {
-                    again.push(shard);
+                if brought.rows.len() + brought.asked.len() >= share {
+                    again.push(brought.shard);
                 }
+                raws.extend(brought.rows);
+                asked.extend(brought.asked);
             }
+            raws.extend(self.through_gates(asked, worker, lease_ms).await?);
+            jobs.extend(self.read_raws(raws).await?);
             // Those that were not asked come first now.
             idle.extend(again);
             open = idle;
@@ -112,56 +122,51 @@ impl Inner {
         let rows = raws(row.next()?)?;
         let mut asked = Vec::new();
         let mut flat = list(row.next()?)?.into_iter();
-        while let (Some(id), Some(connector), Some(_kind), Some(_tenant)) =
-            (flat.next(), flat.next(), flat.next(), flat.next())
-        {
-            asked.push((text(id)?, text(connector)?));
+        while let (Some(id), Some(connector), Some(place)) = (flat.next(), flat.next(), flat.next()) {
+            asked.push(Asked { connector: text(connector)?, place: int(&place)?, shard, id: text(id)? });
         }
         self.look_at(shard, next);
-        Ok(Brought { shard, next, rows, asked })
+        Ok(Brought { shard, rows, asked })
     }
 
-    /// Asks the gates of what must be asked for, leases what they let through, and reads what is not known here.
-    async fn settle(&self, brought: Brought, worker: &str, lease_ms: i64) -> StoreResult<Vec<Claimed>> {
-        let Brought { shard, rows, asked, next } = brought;
-        let mut raws = rows;
-        if !asked.is_empty() {
-            let mut by: BTreeMap<String, Vec<String>> = BTreeMap::new();
-            for (id, connector) in asked {
-                by.entry(connector).or_default().push(id);
+    /// Asks the gates for what must be asked for, first come first over all shards, and leases what they let through.
+    async fn through_gates(&self, asked: Vec<Asked>, worker: &str, lease_ms: i64) -> StoreResult<Vec<Raw>> {
+        let mut by: BTreeMap<String, Vec<Asked>> = BTreeMap::new();
+        for one in asked {
+            by.entry(one.connector.clone()).or_default().push(one);
+        }
+        let mut raws = Vec::new();
+        for (connector, mut asked) in by {
+            asked.sort_by(|a, b| (a.place, &a.id).cmp(&(b.place, &b.id)));
+            let mark = self.nonce();
+            let ids: Vec<String> = asked.iter().map(|one| one.id.clone()).collect();
+            let let_in = self.ask_gate(&connector, &mark, &ids).await?;
+            if let_in.len() < ids.len() {
+                self.mark_full(&connector);
             }
-            for (connector, ids) in by {
-                raws.extend(self.through_gate(shard, worker, lease_ms, &connector, ids).await?);
+            let mut shards: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+            for one in asked.into_iter().filter(|one| let_in.contains(&one.id)) {
+                shards.entry(one.shard).or_default().push(one.id);
             }
-            if next <= self.time.now_ms() {
-                self.look_at(shard, next);
+            for (shard, ids) in shards {
+                let taken = self.take(shard, worker, lease_ms, &ids).await?;
+                let missed: Vec<String> = ids.into_iter().filter(|id| !taken.iter().any(|raw| raw.id == *id)).collect();
+                if !missed.is_empty() {
+                    self.leave_gate(&connector, &mark, &missed).await?;
+                }
+                raws.extend(taken);
             }
         }
-        self.read_raws(raws).await
+        Ok(raws)
     }
 
-    async fn through_gate(
-        &self,
-        shard: u32,
-        worker: &str,
-        lease_ms: i64,
-        connector: &str,
-        ids: Vec<String>,
-    ) -> StoreResult<Vec<Raw>> {
-        let mark = self.nonce();
-        let wanted = ids.len();
-        let let_in = self.ask_gate(connector, &mark, &ids).await?;
-        if let_in.len() < wanted {
-            self.mark_full(connector);
-        }
-        if let_in.is_empty() {
-            return Ok(Vec::new());
-        }
+    /// Leases jobs that were let through.
+    async fn take(&self, shard: u32, worker: &str, lease_ms: i64, ids: &[String]) -> StoreResult<Vec<Raw>> {
         let nonce = self.nonce();
         let lost = self.take_lost(worker, shard);
         let mut args =
             vec![self.common(shard, worker)?, pack(&(lease_ms, &nonce, &lost, HashMap::<String, f64>::new()))?];
-        args.extend(let_in.iter().map(|id| id.clone().into_bytes()));
+        args.extend(ids.iter().map(|id| id.clone().into_bytes()));
         let answer = self.once(&self.scripts.take, shard, &args, worker, nonce).await?;
         let mut row = Row::of(answer)?;
         self.time.heard(row.int()?);
@@ -169,10 +174,6 @@ impl Inner {
         let taken = raws(row.next()?)?;
         if !taken.is_empty() {
             self.look_at(shard, self.time.now_ms() + lease_ms);
-        }
-        let missed: Vec<String> = let_in.into_iter().filter(|id| !taken.iter().any(|raw| raw.id == *id)).collect();
-        if !missed.is_empty() {
-            self.leave_gate(connector, &mark, &missed).await?;
         }
         Ok(taken)
     }

@@ -11,6 +11,20 @@ const EXCHANGES: u32 = 128;
 /// Compressed bytes of exchanges kept a job: they lie in memory.
 const EXCHANGE_BYTES: u32 = 256 << 10;
 
+/// Tells the script to look at the guards and to write nothing.
+const CHECK_ONLY: i8 = -2;
+
+/// Whose a vendor's id is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum IdClaim {
+    /// This job's, as before, or none.
+    Known,
+    /// This job's, from this call on.
+    New,
+    /// Another job's, which has adopted it or was told it.
+    Another,
+}
+
 impl Inner {
     pub(super) async fn commit(&self, lease: &Lease, rev: u64, transition: Transition) -> StoreResult<Committed> {
         // One lease commits a revision once: sent again, it is the same commit.
@@ -33,7 +47,7 @@ impl Inner {
         transition: Transition,
     ) -> StoreResult<Committed> {
         let now = self.time.now_ms();
-        let Transition { mut job, keep_lease, events, usage, artifacts: found, raws, chores } = transition;
+        let Transition { mut job, keep_lease, events, usage, artifacts: found, raws, chores, adopts } = transition;
         if job.id != id {
             if self.head_of(id).await?.is_none() {
                 return Ok(Committed::Lost);
@@ -51,7 +65,8 @@ impl Inner {
             fields.extend(["u".to_owned(), books.all]);
         }
         let ids = artifacts(&found, &mut fields)?;
-        self.claim_elsewhere(&job, &found, now).await?;
+        let claimed = self.claim_id(&job, adopts).await?;
+        self.claim_artifacts(&job, &found, now).await?;
         let stand = Stand::of(&job, now);
         let head = write("a job's head", &job)?;
         let mut told = Vec::with_capacity(chores.len() * 2);
@@ -73,7 +88,11 @@ impl Inner {
             dies: stand.dies,
             priority: job.priority,
             slot: stand.slot,
-            keep: if fence < 0 { -1 } else { i8::from(keep_lease) },
+            keep: match claimed {
+                IdClaim::Another => CHECK_ONLY,
+                _ if fence < 0 => -1,
+                _ => i8::from(keep_lease),
+            },
             finished: stand.finished,
             kills: job.kills,
             events: lines(&events, job.attempt)?,
@@ -88,7 +107,14 @@ impl Inner {
         args.extend(texts);
         let answer = self.on_shard(&self.scripts.commit, shard, &args).await?;
         let one = list(answer)?.into_iter().next().ok_or_else(|| super::value::strange("a commit"))?;
-        self.read_outcome(one, job).await
+        let claim = job.vendor_job_id.clone().filter(|_| claimed == IdClaim::New);
+        let connector = job.connector.clone();
+        let committed = self.read_outcome(one, job).await?;
+        if let (Some(vendor_job_id), Committed::Changed(..) | Committed::Lost) = (claim, &committed) {
+            // It is not this job's after all, or not yet.
+            self.link.run(redis::cmd("DEL").arg(self.names.vendor_id(&connector, &vendor_job_id))).await?;
+        }
+        Ok(committed)
     }
 
     async fn read_outcome(&self, answer: redis::Value, mut job: Job) -> StoreResult<Committed> {
@@ -111,20 +137,33 @@ impl Inner {
                 now.kills = u32::try_from(row.int()?).unwrap_or(u32::MAX);
                 Ok(Committed::Changed(Box::new(now), rev))
             }
+            4 => Ok(Committed::Taken),
             _ => Ok(Committed::Lost),
         }
     }
 
     /// What lies on other slots names this job before the job names it: whoever reads it looks at the job too.
-    async fn claim_elsewhere(&self, job: &Job, found: &[crate::Artifact], now: i64) -> StoreResult<()> {
-        if let Some(vendor_job_id) = &job.vendor_job_id
-            && job.step.is_some()
-            && self.cache().holds_id(&job.id) != Some(vendor_job_id.clone())
-        {
-            let name = self.names.vendor_id(&job.connector, vendor_job_id);
-            self.link.run(redis::cmd("SET").arg(name).arg(&job.id).arg("NX")).await?;
-            self.cache().held_id(&job.id, vendor_job_id);
+    async fn claim_id(&self, job: &Job, adopts: bool) -> StoreResult<IdClaim> {
+        let Some(vendor_job_id) = &job.vendor_job_id else { return Ok(IdClaim::Known) };
+        if !adopts && (job.step.is_none() || self.cache().holds_id(&job.id).as_ref() == Some(vendor_job_id)) {
+            return Ok(IdClaim::Known);
         }
+        let name = self.names.vendor_id(&job.connector, vendor_job_id);
+        let holder = maybe(self.link.run(redis::cmd("SET").arg(name).arg(&job.id).arg("NX").arg("GET")).await?)?;
+        match holder {
+            Some(holder) if holder != job.id && adopts => Ok(IdClaim::Another),
+            Some(_) => {
+                self.cache().held_id(&job.id, vendor_job_id);
+                Ok(IdClaim::Known)
+            }
+            None => {
+                self.cache().held_id(&job.id, vendor_job_id);
+                Ok(IdClaim::New)
+            }
+        }
+    }
+
+    async fn claim_artifacts(&self, job: &Job, found: &[crate::Artifact], now: i64) -> StoreResult<()> {
         if found.is_empty() {
             return Ok(());
         }

@@ -15,6 +15,10 @@ use std::sync::Arc;
 
 /// Rows looked at in one piece.
 const PIECE: usize = 200;
+/// How old an event of one shard among many is when it is told.
+const SETTLE_MS: i64 = 500;
+/// Positions of several shards count milliseconds since 2026, as `common.lua` has it.
+const POSITIONS_SINCE: i64 = 1_767_225_600_000;
 /// Fields of a ledger day read in one piece.
 const SCAN: usize = 1_000;
 
@@ -200,11 +204,12 @@ impl Inner {
         limit: usize,
     ) -> StoreResult<Vec<(u64, Event)>> {
         let key = self.names.at(shard, "ev");
+        let end = self.settled_position().map_or("+".to_owned(), |last| format!("{last}-9"));
         let mut found = Vec::new();
         let mut from = after + 1;
         while found.len() < limit {
             let mut cmd = redis::cmd("XRANGE");
-            cmd.arg(&key).arg(format!("{from}-0")).arg("+").arg("COUNT").arg(PIECE.min(limit.max(16)));
+            cmd.arg(&key).arg(format!("{from}-0")).arg(&end).arg("COUNT").arg(PIECE.min(limit.max(16)));
             let entries = list(self.link.run(&cmd).await?)?;
             if entries.is_empty() {
                 break;
@@ -231,7 +236,14 @@ impl Inner {
             let pos = self.link.run(redis::cmd("HGET").arg(self.names.shard(shard)).arg("pos")).await?;
             last = last.max(maybe(pos)?.and_then(|pos| number(&pos)).unwrap_or(0));
         }
-        Ok(last)
+        Ok(self.settled_position().map_or(last, |settled| last.min(settled)))
+    }
+
+    /// Shards count on their own, by the time. So that whoever reads on from a position misses nothing that another shard
+    /// writes a moment later with a smaller one, events of several shards are told when they are half a second old.
+    fn settled_position(&self) -> Option<u64> {
+        let settled = (self.time.now_ms() - SETTLE_MS - POSITIONS_SINCE).max(0);
+        (self.names.shards() > 1).then(|| u64::try_from(settled).unwrap_or(0) << 13)
     }
 
     pub(super) async fn exchanges(&self, job: &str) -> StoreResult<Vec<StoredExchange>> {

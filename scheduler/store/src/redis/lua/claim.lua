@@ -1,7 +1,7 @@
 -- ARGV[2] is {most, lease_ms, nonce, lost nonce, restricted, strides}: restricted says of a connector 0 nothing, 1 no
 -- starts, 2 ask its gate first; strides are 1/weight of tenants with a weight.
 -- Answers {now, woke, next due, rows, asked}: rows as lease.lua gives them; asked are those whose gate must be asked,
--- {id, connector, kind, tenant} flat.
+-- {id, connector, place in its line} flat.
 local C = cmsgpack.unpack(ARGV[2])
 local most, lease_ms = C[1], C[2]
 local restricted, strides = C[5], C[6]
@@ -29,11 +29,11 @@ end
 local conns = call('SMEMBERS', P .. 'cs')
 table.sort(conns)
 local rows, asked, given = {}, {}, 0
-local function pick(id, m)
+local function pick(id, m, score)
   given = given + 1
   if restricted[m[CONN]] == 2 and m[KIND] == 1 then
     local n = #asked
-    asked[n + 1], asked[n + 2], asked[n + 3], asked[n + 4] = id, m[CONN], m[KIND], m[TENANT]
+    asked[n + 1], asked[n + 2], asked[n + 3] = id, m[CONN], score
     return
   end
   give(id, m, lease_ms, rows)
@@ -166,7 +166,7 @@ local function fresh()
         call('HSET', KEYS[1], 'v:' .. bh.conn, v)
         call('ZADD', P .. 'ft:' .. bh.conn, 'XX', v, tenant)
       end
-      pick(bid, m)
+      pick(bid, m, best)
     else
       call('ZREM', P .. 'f:' .. bh.conn .. ':' .. tenant, bid)
     end

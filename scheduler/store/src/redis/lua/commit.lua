@@ -1,6 +1,7 @@
 -- ARGV[2..]: commits, each followed by its exchanges' packed texts: {id, fence (-1: a signal), rev, nonce, head, state, kind, due, dies, prio, slot, keep (-1: a
--- signal), finished (-1: not final), kills, events, exchanges, chores, fields, ledger, artifacts}. Answers for each {1, rev, seq, freed},
--- {2, head, rev, seq, kills} where another revision stands, {3} where the lease is another's.
+-- signal, -2: look at the guards only), finished (-1: not final), kills, events, exchanges, chores, fields, ledger, artifacts}. Answers for each {1, rev, seq, freed},
+-- {2, head, rev, seq, kills} where another revision stands, {3} where the lease is another's,
+-- {4} where nothing stands in the way and nothing was to be written.
 local FIRST, MOST, BYTES = 16, tonumber(A[6]), tonumber(A[7])
 local function drop(key, x)
   -- From the middle: how a job began and how it stands are what people look for.
@@ -96,6 +97,8 @@ while a <= #ARGV do
     out[#out + 1] = {3}
   elseif m[REV] ~= c[3] then
     out[#out + 1] = {2, call('HGET', jkey(c[1]), 'h'), m[REV], m[SEQ], m[KILLS]}
+  elseif c[12] == -2 then
+    out[#out + 1] = {4}
   else
     out[#out + 1] = apply(c, m, a)
   end
