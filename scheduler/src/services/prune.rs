@@ -34,7 +34,9 @@ impl Service for Prune {
 
     async fn pass(&mut self) -> StoreResult<Duration> {
         let before = self.store.now_ms().await?.saturating_sub(self.retention_ms);
-        let pruned = self.store.prune(before, SLICE).await?;
+        let pruned = self.store.ended(before, SLICE).await?;
+        self.store.remove(&pruned, before).await?;
+        self.store.prune_keys(SLICE).await?;
         self.metrics.pruned(pruned.len());
         if !pruned.is_empty() {
             tracing::info!(jobs = pruned.len(), "pruned {} jobs that ended before the retention time", pruned.len());

@@ -6,6 +6,8 @@ pub mod clock;
 pub mod conformance;
 pub mod content;
 mod model;
+mod open_any;
+mod record;
 mod signal;
 mod sqlite;
 pub mod storage;
@@ -14,6 +16,8 @@ mod transition;
 
 pub use advance::{Outcome, Rules, advance, connector_effect, on_claim};
 pub use model::*;
+pub use open_any::{Access, OpenOptions, open};
+pub use record::*;
 pub use signal::*;
 pub use sqlite::{SqliteOptions, SqliteStore};
 pub use store::*;

@@ -35,7 +35,8 @@ async fn a_second_process_is_refused_and_doctor_is_not() {
         beside.submit(vec![submission("job_2")]).await.map(drop),
         beside.claim("w", 1, Duration::from_secs(1)).await.map(drop),
         beside.apply("job_1", 1, Transition::to(job("job_1"))).await.map(drop),
-        beside.prune(0, 1).await.map(drop),
+        beside.remove(&[], 0).await.map(drop),
+        beside.load(Vec::new()).await,
     ] {
         assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
     }
@@ -146,7 +147,8 @@ async fn a_full_disk_refuses_loses_nothing_and_recovers() {
     }
     // Room is made: it recovers by itself.
     let later = store.now_ms().await.unwrap() + 1;
-    assert_eq!(store.prune(later, 100).await.unwrap().len(), 20);
+    let ended = store.ended(later, 100).await.unwrap();
+    assert_eq!(store.remove(&ended, later).await.unwrap(), 20);
     assert!(matches!(store.submit(vec![submission(&refused)]).await.unwrap()[0], Submitted::New(_)));
     store.check().await.unwrap();
     assert!(store.recount().await.unwrap().iter().all(|(_, kept, counted)| kept == counted));
