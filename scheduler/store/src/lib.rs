@@ -5,6 +5,7 @@ pub mod clock;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod content;
+mod copy;
 mod model;
 mod open_any;
 mod record;
@@ -15,6 +16,7 @@ mod store;
 mod transition;
 
 pub use advance::{Outcome, Rules, advance, connector_effect, on_claim};
+pub use copy::{Contents, Copied, CopyProgress, copy};
 pub use model::*;
 pub use open_any::{Access, OpenOptions, open};
 pub use record::*;

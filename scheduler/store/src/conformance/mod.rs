@@ -84,6 +84,7 @@ macro_rules! each_store_case {
             retention::old_lines_of_gone_jobs_leave_the_ledger,
             retention::old_keys_go,
             retention::a_dump_taken_in_elsewhere_is_the_same,
+            retention::a_copy_agrees_and_wants_an_empty_place,
             retention::an_empty_store_tells_its_end_only,
             recovery::reopening_keeps_everything,
             recovery::places_are_recounted,

@@ -4,8 +4,8 @@ use super::World;
 use super::upkeep::end;
 use super::world::{LEASE, NOON, artifact, event, exchange, into, sent, submission, usage};
 use crate::{
-    Chore, ConnectorState, JobFilter, JobState, Record, Store, Submission, Submitted, TokenRow, Transition, UsageBy,
-    When,
+    Chore, ConnectorState, CopyProgress, JobFilter, JobState, Record, Store, StoreError, Submission, Submitted,
+    TokenRow, Transition, UsageBy, When, copy,
 };
 use longhaul_registry::{Step, Unit, UsageSource};
 use serde_json::json;
@@ -254,6 +254,19 @@ async fn goes_on(here: &World, there: &World) {
     there.submit(there.job("flux")).await;
     let after = there.store.all_events(None, before, 10).await.unwrap();
     assert!(after.iter().all(|(position, _)| *position > before) && !after.is_empty());
+}
+
+/// A copy is compared with its source, and goes only where nothing is.
+pub async fn a_copy_agrees_and_wants_an_empty_place(world: World) {
+    furnished(&world).await;
+    let other = world.another().await;
+    let mut told = Vec::new();
+    let copied = copy(&*world.store, &*other.store, |progress| told.push(progress)).await.unwrap();
+    assert!(copied.agrees() && copied.from.count() == 30, "{copied:?}");
+    assert_eq!(told, [CopyProgress::Copied(30), CopyProgress::Verified(30)]);
+    let other = other.reopen().await;
+    let again = copy(&*world.store, &*other.store, |_| {}).await;
+    assert!(matches!(&again, Err(StoreError::Refused(why)) if why.contains("not empty")), "{again:?}");
 }
 
 /// An empty store says so in one record.

@@ -184,3 +184,25 @@ async fn store_time_does_not_go_back_over_a_restart() {
     assert_eq!(store.now_ms().await.unwrap(), 1_000_000);
     assert_eq!(store.claim("w", 1, Duration::from_secs(1)).await.unwrap().jobs.len(), 1);
 }
+
+#[tokio::test]
+async fn a_copy_that_ended_early_cannot_be_opened() {
+    let (_folder, file) = folder();
+    let (_other, target) = folder();
+    let store = open(&file).unwrap();
+    store.submit(vec![submission("job_1")]).await.unwrap();
+    let (records, cursor) = store.dump(None, 2).await.unwrap();
+    assert!(cursor.is_some());
+    let copy = open(&target).unwrap();
+    copy.load(records).await.unwrap();
+    copy.close().await;
+    drop(copy);
+    for opened in [open(&target), SqliteStore::open_shared(&target, SqliteOptions::default(), clock())] {
+        assert!(matches!(&opened, Err(StoreError::Refused(why)) if why.contains("copy again")), "{opened:?}");
+    }
+    // What hangs on a job that is not there tells of a broken order, and nothing of the piece is kept.
+    let fresh = open(&file.with_file_name("fresh.db")).unwrap();
+    let (rest, _) = store.dump(cursor.as_deref(), 10).await.unwrap();
+    assert!(matches!(fresh.load(rest).await, Err(StoreError::Refused(_))));
+    assert_eq!(fresh.dump(None, 10).await.unwrap().0.len(), 1);
+}
