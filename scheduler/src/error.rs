@@ -75,7 +75,7 @@ impl ApiError {
     #[must_use]
     pub fn archived(id: &str) -> Self {
         let message = format!("{id} ended long ago and is in the archive: it can be read and rerun, nothing else");
-        let hint = "`longhaul jobs rerun` makes a new job of its request";
+        let hint = "`longhaul jobs rerun JOB --reason WHY` makes a new job of its request";
         Self::new(StatusCode::CONFLICT, "job_archived", message, hint)
     }
 
