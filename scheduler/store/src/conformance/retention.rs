@@ -263,7 +263,8 @@ pub async fn a_copy_agrees_and_wants_an_empty_place(world: World) {
     let mut told = Vec::new();
     let copied = copy(&*world.store, &*other.store, |progress| told.push(progress)).await.unwrap();
     assert!(copied.agrees() && copied.from.count() == 30, "{copied:?}");
-    assert_eq!(told, [CopyProgress::Copied(30), CopyProgress::Verified(30)]);
+    assert!(told.contains(&CopyProgress::Copied(30)), "{told:?}");
+    assert_eq!(told.last(), Some(&CopyProgress::Verified(30)));
     let other = other.reopen().await;
     let again = copy(&*world.store, &*other.store, |_| {}).await;
     assert!(matches!(&again, Err(StoreError::Refused(why)) if why.contains("not empty")), "{again:?}");

@@ -32,7 +32,7 @@ const TABLES: [Table; 10] = [
     },
     Table { sql: "SELECT id, token FROM tokens WHERE id > ?1 ORDER BY id", before: || json!([""]), read: token },
     Table {
-        sql: "SELECT j.n, j.head, j.rev, q.fence, b.body, b.idempotency, b.path FROM jobs j
+        sql: "SELECT j.n, j.head, j.rev, q.fence, b.body, b.idempotency, b.path, j.id FROM jobs j
               JOIN queue q ON q.n = j.n JOIN bodies b ON b.n = j.n WHERE j.n > ?1 ORDER BY j.n",
         before: || json!([0]),
         read: job,
@@ -106,6 +106,12 @@ pub(super) fn page(conn: &Connection, cursor: Option<&str>, limit: usize) -> Don
     Ok((records, None))
 }
 
+/// What each table is read with.
+#[cfg(test)]
+pub(super) fn selects() -> impl Iterator<Item = &'static str> {
+    TABLES.iter().map(|table| table.sql)
+}
+
 fn read_cursor(cursor: &str) -> Done<(usize, Option<Value>)> {
     serde_json::from_str::<(usize, Value)>(cursor)
         .map(|(at, after)| (at, Some(after)))
@@ -158,10 +164,10 @@ fn job(conn: &Connection, row: &Row<'_>) -> Done<(Record, usize)> {
         .query_map([n], |row| row.get(0))?
         .collect::<Result<_, _>>()?;
     let kept = KeptJob {
-        job: fault::parse("a job's head", head)?,
+        job: fault::parse(&format!("the head of {}", text(row, 7)?), head)?,
         rev: unsigned(row.get(2)?),
         fence: unsigned(row.get(3)?),
-        body: fault::parse("a job's body", body)?,
+        body: fault::parse(&format!("the body of {}", text(row, 7)?), body)?,
         key: row.get(5)?,
         output_path: row.get(6)?,
         vendor_ids,

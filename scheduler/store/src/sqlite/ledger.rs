@@ -102,13 +102,14 @@ pub(super) fn line(row: &Row<'_>, at: usize) -> Done<UsageLine> {
     })
 }
 
+/// Lines booked before a time whose job is gone, at most so many.
+pub(super) const PRUNE: &str = "DELETE FROM usage WHERE (job, attempt, record, unit) IN
+    (SELECT u.job, u.attempt, u.record, u.unit FROM usage u WHERE u.booked_ms < ?1
+     AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = u.job) ORDER BY u.booked_ms LIMIT ?2)";
+
 /// Removes old lines whose job is gone.
 pub(super) fn prune(conn: &Connection, booked_before_ms: i64, limit: usize) -> Done<usize> {
-    let mut remove = conn.prepare_cached(
-        "DELETE FROM usage WHERE (job, attempt, record, unit) IN
-         (SELECT u.job, u.attempt, u.record, u.unit FROM usage u WHERE u.booked_ms < ?1
-          AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = u.job) ORDER BY u.booked_ms LIMIT ?2)",
-    )?;
+    let mut remove = conn.prepare_cached(PRUNE)?;
     Ok(remove.execute((booked_before_ms, i64::try_from(limit).unwrap_or(i64::MAX)))?)
 }
 

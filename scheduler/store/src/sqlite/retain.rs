@@ -6,10 +6,12 @@ use super::writer::Session;
 use crate::Job;
 use rusqlite::{Connection, OptionalExtension};
 
+/// Jobs that ended before a time, at most so many.
+pub(super) const ENDED: &str = "SELECT id FROM jobs WHERE finished_ms < ?1 ORDER BY finished_ms, n LIMIT ?2";
+
 /// Ids of jobs that ended before a time, the first to end first.
 pub(super) fn ended(conn: &Connection, before_ms: i64, limit: usize) -> Done<Vec<String>> {
-    let mut read =
-        conn.prepare_cached("SELECT id FROM jobs WHERE finished_ms < ?1 ORDER BY finished_ms, n LIMIT ?2")?;
+    let mut read = conn.prepare_cached(ENDED)?;
     let rows = read.query_map((before_ms, i64::try_from(limit).unwrap_or(i64::MAX)), |row| row.get(0))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }

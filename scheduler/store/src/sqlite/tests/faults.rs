@@ -206,3 +206,27 @@ async fn a_copy_that_ended_early_cannot_be_opened() {
     assert!(matches!(fresh.load(rest).await, Err(StoreError::Refused(_))));
     assert_eq!(fresh.dump(None, 10).await.unwrap().0.len(), 1);
 }
+
+#[tokio::test]
+async fn a_copy_that_differs_from_its_source_says_so_and_cannot_be_opened() {
+    let (_folder, file) = folder();
+    let (_other, target) = folder();
+    let store = open(&file).unwrap();
+    store.submit(vec![submission("job_1"), submission("job_2")]).await.unwrap();
+    drop(open(&target).unwrap());
+    // A target that alters one event as it is written.
+    let conn = rusqlite::Connection::open(&target).unwrap();
+    let alters = "CREATE TRIGGER alters AFTER INSERT ON events WHEN NEW.pos = 2
+                  BEGIN UPDATE events SET at_ms = at_ms + 1 WHERE pos = 2; END";
+    conn.execute_batch(alters).unwrap();
+    drop(conn);
+    let copy = open(&target).unwrap();
+    let copied = crate::copy(&store, &copy, |_| {}).await.unwrap();
+    assert!(!copied.agrees() && copied.from.count() == copied.to.count());
+    let differs: Vec<_> =
+        copied.from.kinds().into_iter().zip(copied.to.kinds()).filter(|(from, to)| from != to).collect();
+    assert!(matches!(differs[..], [(("event", 2, _), ("event", 2, _))]), "{differs:?}");
+    copy.close().await;
+    drop(copy);
+    assert!(matches!(open(&target), Err(StoreError::Refused(_))));
+}
