@@ -3,10 +3,11 @@
 use crate::config::{Config, env};
 use anyhow::Context;
 use longhaul_registry::{Connector, Registry};
+use longhaul_scheduler::services::Retention;
 use longhaul_scheduler::{Api, ApiOptions, ApiParts, services};
 use longhaul_store::clock::{Clock, SystemClock};
 use longhaul_store::storage::ArtifactStorage;
-use longhaul_store::{SqliteOptions, SqliteStore, Store};
+use longhaul_store::{OpenOptions, Store};
 use longhaul_vendors::JobVendor;
 use longhaul_worker::artifacts::{Prober, Staging};
 use longhaul_worker::collect::{Collector, Stage};
@@ -69,14 +70,7 @@ impl Product {
         let connectors = Arc::new(config.resolve(&registry)?);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let storage = ArtifactStorage::open(&config.artifacts.url, env::lookup)?;
-        let path = config.sqlite_path();
-        let opening = {
-            let clock = clock.clone();
-            tokio::task::spawn_blocking(move || {
-                SqliteStore::open(path, SqliteOptions { end_leases: true, ..SqliteOptions::default() }, clock)
-            })
-        };
-        let store: Arc<dyn Store> = Arc::new(opening.await??);
+        let store = longhaul_store::open(&config.store.url, OpenOptions::default(), clock.clone()).await?;
         let vendors = longhaul_vendors::catalog();
         let limits = connectors
             .values()
@@ -154,7 +148,11 @@ impl Product {
                 max_body_bytes: config.api.max_body_bytes,
                 max_artifact_bytes: config.artifacts.max_bytes,
                 public_url: config.api.public_url.clone(),
-                retention_days: config.api.retention_days,
+                retention: Retention {
+                    jobs_days: config.retention.jobs_days,
+                    usage_days: config.retention.usage_days,
+                    export: config.retention.export,
+                },
                 require_token: !listen.ip().is_loopback(),
                 notify_private_hosts: config.notify.private_hosts.clone(),
                 staging: config.staging(),

@@ -165,6 +165,8 @@ const CODES: &[Code] = codes! {
         "read the open question with `longhaul jobs show JOB` and answer that";
     "already_final", None, Some(409), "The job has ended",
         "`longhaul jobs replay JOB` goes on from an ended job, `rerun JOB` makes a new one";
+    "job_archived", None, Some(409), "The job is in the archive",
+        "`longhaul jobs rerun JOB --reason WHY` makes a new job of its request";
     "not_replayable", None, Some(409), "The job cannot go on from there",
         "replay an ended or parked job; without a vendor_job_id only from start";
     "not_parked", None, Some(409), "The job waits for no decision",

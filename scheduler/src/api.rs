@@ -1,6 +1,8 @@
 //! The state that every handler shares, and the server around it.
 
+use crate::archive::Archive;
 use crate::metrics::Metrics;
+use crate::services::Retention;
 use crate::tokens::TokenCache;
 use longhaul_registry::Connector;
 use longhaul_store::Store;
@@ -32,8 +34,8 @@ pub struct ApiOptions {
     pub max_artifact_bytes: u64,
     /// Where the API is reached from outside; empty where it is not.
     pub public_url: String,
-    /// Days that ended jobs are kept.
-    pub retention_days: u32,
+    /// How long things are kept.
+    pub retention: Retention,
     /// Refuse calls without a token. `false` only for a listener on loopback.
     pub require_token: bool,
     /// Private `host:port` that a job's `notify.url` may name, http allowed.
@@ -50,7 +52,7 @@ impl Default for ApiOptions {
             max_body_bytes: 64 << 20,
             max_artifact_bytes: 4 << 30,
             public_url: String::new(),
-            retention_days: 30,
+            retention: Retention::default(),
             require_token: true,
             notify_private_hosts: Vec::new(),
             staging: PathBuf::from("./artifacts/.staging"),
@@ -88,6 +90,7 @@ pub struct Api {
     pub(crate) vendors: BTreeMap<String, Arc<dyn JobVendor>>,
     pub(crate) connectors: Arc<BTreeMap<String, Arc<Connector>>>,
     pub(crate) storage: ArtifactStorage,
+    pub(crate) archive: Archive,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: ApiOptions,
     pub(crate) metrics: Metrics,
@@ -114,6 +117,7 @@ impl Api {
             registry: parts.registry,
             vendors: parts.vendors,
             connectors: parts.connectors,
+            archive: Archive::new(parts.storage.clone()),
             storage: parts.storage,
             clock: parts.clock,
             options: parts.options,

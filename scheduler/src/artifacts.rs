@@ -149,9 +149,19 @@ fn unwritable(folder: &Path, error: &io::Error) -> ApiError {
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "storage_unavailable", message, hint)
 }
 
-async fn visible(api: &Api, caller: &Caller, id: &str) -> ApiResult<Artifact> {
-    let artifact = api.store.artifact(id).await?.filter(|artifact| caller.sees(&artifact.tenant));
-    artifact.ok_or_else(|| ApiError::not_found("artifact", id))
+/// An artifact that the caller may see: in the store, or where the call names its job, in the archive.
+async fn visible(api: &Api, caller: &Caller, id: &str, mut params: Params) -> ApiResult<Artifact> {
+    params.known(&["job"]);
+    let job = params.text("job");
+    params.finish()?;
+    let not_found = || ApiError::not_found("artifact", id);
+    if let Some(artifact) = api.store.artifact(id).await? {
+        return Some(artifact).filter(|artifact| caller.sees(&artifact.tenant)).ok_or_else(not_found);
+    }
+    let Some(job) = job else { return Err(not_found()) };
+    let archived = api.archive.find(&job).await?.filter(|archived| caller.sees(&archived.job.tenant));
+    let mut artifacts = archived.into_iter().flat_map(|archived| archived.artifacts);
+    artifacts.find(|artifact| artifact.id == id).ok_or_else(not_found)
 }
 
 /// One artifact.
@@ -159,7 +169,10 @@ async fn visible(api: &Api, caller: &Caller, id: &str) -> ApiResult<Artifact> {
     get,
     path = "/v1/artifacts/{id}",
     tag = "artifacts",
-    params(("id" = String, Path, description = "`art_…`")),
+    params(
+        ("id" = String, Path, description = "`art_…`"),
+        ("job" = Option<String>, Query, description = "Its job: needed where the job is in the archive"),
+    ),
     responses(
         (status = 200, description = "Its description", body = ArtifactJson),
         (status = 404, description = "There is none, or it is another tenant's", body = crate::view::ErrorBody),
@@ -172,8 +185,7 @@ pub(crate) async fn one(
     params: Params,
 ) -> ApiResult<Json<ArtifactJson>> {
     caller.may(Need::Read)?;
-    params.none()?;
-    Ok(Json(ArtifactJson::from(&visible(&api, &caller, &id).await?)))
+    Ok(Json(ArtifactJson::from(&visible(&api, &caller, &id, params).await?)))
 }
 
 /// An artifact's bytes.
@@ -186,6 +198,7 @@ pub(crate) async fn one(
     tag = "artifacts",
     params(
         ("id" = String, Path, description = "`art_…`"),
+        ("job" = Option<String>, Query, description = "Its job: needed where the job is in the archive"),
         ("Range" = Option<String>, Header, description = "`bytes=first-last`, `bytes=first-` or `bytes=-last`"),
         ("If-None-Match" = Option<String>, Header, description = "An ETag"),
         ("If-Range" = Option<String>, Header, description = "An ETag"),
@@ -206,8 +219,7 @@ pub(crate) async fn content(
     headers: HeaderMap,
 ) -> ApiResult<Response> {
     caller.may(Need::Read)?;
-    params.none()?;
-    let artifact = visible(&api, &caller, &id).await?;
+    let artifact = visible(&api, &caller, &id, params).await?;
     if artifact.source.get("link").is_some_and(|link| !link.is_null()) {
         let hint = "open the address in the artifact's `source.link`";
         let message = format!("artifact {id} is a link and has no bytes here");

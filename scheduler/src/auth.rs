@@ -1,8 +1,10 @@
 //! Who calls, and what that caller may do.
 
 use crate::api::{Api, Shared};
+use crate::archive::ArchivedJob;
 use crate::error::{ApiError, ApiResult};
 use crate::tokens::Role;
+use crate::view::JobJson;
 use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
@@ -21,6 +23,25 @@ pub(crate) enum Need {
     Submit,
     /// To act on jobs and connectors.
     Operate,
+}
+
+/// A job that was looked up.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    /// In the store.
+    Here(Box<JobRecord>),
+    /// In the archive: it changes no more.
+    Archived(Box<ArchivedJob>),
+}
+
+impl Seen {
+    /// As callers see it.
+    pub(crate) fn json(&self) -> JobJson {
+        match self {
+            Self::Here(record) => JobJson::new(record),
+            Self::Archived(archived) => JobJson::archived(archived),
+        }
+    }
 }
 
 /// A caller whose token was checked.
@@ -102,13 +123,29 @@ impl Caller {
         }
     }
 
-    /// A job that the caller may see.
+    /// A job that the caller may see and that can still change.
+    ///
+    /// # Errors
+    /// 404 where there is none, or it is another tenant's; 409 where it is in the archive.
+    pub(crate) async fn job(&self, api: &Api, id: &str) -> ApiResult<JobRecord> {
+        match self.seen(api, id).await? {
+            Seen::Here(record) => Ok(*record),
+            Seen::Archived(_) => Err(ApiError::archived(id)),
+        }
+    }
+
+    /// A job that the caller may see, in the store or in the archive.
     ///
     /// # Errors
     /// 404 where there is none, or it is another tenant's.
-    pub(crate) async fn job(&self, api: &Api, id: &str) -> ApiResult<JobRecord> {
-        let record = api.store.get(id).await?.filter(|record| self.sees(&record.job.tenant));
-        record.ok_or_else(|| ApiError::not_found("job", id))
+    pub(crate) async fn seen(&self, api: &Api, id: &str) -> ApiResult<Seen> {
+        let not_found = || ApiError::not_found("job", id);
+        if let Some(record) = api.store.get(id).await? {
+            let visible = Some(record).filter(|record| self.sees(&record.job.tenant));
+            return visible.map(|record| Seen::Here(Box::new(record))).ok_or_else(not_found);
+        }
+        let archived = api.archive.find(id).await?.filter(|archived| self.sees(&archived.job.tenant));
+        archived.map(|archived| Seen::Archived(Box::new(archived))).ok_or_else(not_found)
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a caller is told when it did not work: one envelope, everywhere.
 
+use crate::archive::ArchiveError;
 use crate::view::ErrorBody;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -70,6 +71,14 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "not_found", format!("there is no {what} {id:?}"), hint)
     }
 
+    /// 409 for what only a job that is still in the store can do.
+    #[must_use]
+    pub fn archived(id: &str) -> Self {
+        let message = format!("{id} ended long ago and is in the archive: it can be read and rerun, nothing else");
+        let hint = "`longhaul jobs rerun JOB --reason WHY` makes a new job of its request";
+        Self::new(StatusCode::CONFLICT, "job_archived", message, hint)
+    }
+
     /// 403 for what the caller's role or tenant does not allow.
     #[must_use]
     pub fn forbidden(message: impl Into<String>, hint: impl Into<String>) -> Self {
@@ -134,6 +143,16 @@ impl From<StorageError> for ApiError {
             _ => "internal",
         };
         Self::new(status, code, error.to_string(), "check [artifacts] url and GET /readyz")
+    }
+}
+
+impl From<ArchiveError> for ApiError {
+    fn from(error: ArchiveError) -> Self {
+        match error {
+            ArchiveError::Store(error) => error.into(),
+            ArchiveError::Storage(error) => error.into(),
+            damaged => Self::internal(damaged.to_string()),
+        }
     }
 }
 

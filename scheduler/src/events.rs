@@ -4,7 +4,8 @@
 //! there may be more. So a slow reader is never skipped, and a reader that comes back goes on where it was.
 
 use crate::api::{Api, Shared};
-use crate::auth::{Caller, Need};
+use crate::archive::ArchivedJob;
+use crate::auth::{Caller, Need, Seen};
 use crate::body::{Id, Params};
 use crate::error::{ApiError, ApiResult};
 use crate::jobs::RECHECK;
@@ -17,7 +18,7 @@ use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::Stream;
 use longhaul_registry::Problem;
-use longhaul_store::{Changed, StoreResult, StoredExchange};
+use longhaul_store::{Changed, Event, StoreResult, StoredExchange};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
@@ -85,7 +86,11 @@ pub(crate) async fn of_job(
     let wants_stream = wants_stream(&headers);
     let last = last_event_id(&headers)?;
     let after = if wants_stream { last.unwrap_or(cursor) } else { cursor };
-    let record = caller.job(&api, &id).await?;
+    let record = match caller.seen(&api, &id).await? {
+        Seen::Here(record) => record,
+        Seen::Archived(archived) if wants_stream => return Ok(replayed(*archived, after)),
+        Seen::Archived(archived) => return Ok(Json(archived_page(*archived, cursor, limit, raw)).into_response()),
+    };
     if !wants_stream {
         return page(&api, &id, cursor, limit, raw).await.map(|page| Json(page).into_response());
     }
@@ -97,18 +102,48 @@ pub(crate) async fn of_job(
 
 async fn page(api: &Api, id: &str, after: u64, limit: usize, raw: bool) -> ApiResult<EventList> {
     let events = api.store.events(id, after, limit).await?;
-    let full = events.len() >= limit;
-    let next_cursor = events.last().filter(|_| full).map(|event| event.seq.to_string());
-    let mut events: Vec<EventJson> = events.into_iter().map(EventJson::new).collect();
-    if raw && events.iter().any(|event| event.raw.is_some()) {
-        let exchanges = api.store.exchanges(id).await?;
+    let mut page = EventList::of(events, limit);
+    if raw && page.events.iter().any(|event| event.raw.is_some()) {
+        page.put_in(&api.store.exchanges(id).await?);
+    }
+    Ok(page)
+}
+
+/// A page of a history in the archive.
+fn archived_page(archived: ArchivedJob, after: u64, limit: usize, raw: bool) -> EventList {
+    let events = archived.events.into_iter().filter(|event| event.seq > after).take(limit).collect();
+    let mut page = EventList::of(events, limit);
+    if raw {
+        page.put_in(&archived.exchanges);
+    }
+    page
+}
+
+/// A history in the archive as a stream that ends: nothing more will happen.
+fn replayed(archived: ArchivedJob, after: u64) -> Response {
+    let rest: Vec<_> = archived.events.into_iter().filter(|event| event.seq > after).collect();
+    if rest.is_empty() {
+        return StatusCode::NO_CONTENT.into_response();
+    }
+    let lines = rest.into_iter().map(|event| Ok::<_, Infallible>(line(event.seq, &EventJson::new(event))));
+    Sse::new(futures::stream::iter(lines)).into_response()
+}
+
+impl EventList {
+    fn of(events: Vec<Event>, limit: usize) -> Self {
+        let full = events.len() >= limit;
+        let next_cursor = events.last().filter(|_| full).map(|event| event.seq.to_string());
+        Self { events: events.into_iter().map(EventJson::new).collect(), next_cursor }
+    }
+
+    /// Puts recorded exchanges where their numbers stand.
+    fn put_in(&mut self, exchanges: &[StoredExchange]) {
         let by_number: BTreeMap<u64, Value> = exchanges.iter().map(|one| (one.n, exchange(one))).collect();
-        for event in &mut events {
+        for event in &mut self.events {
             let found = event.raw.as_ref().and_then(Value::as_u64).and_then(|n| by_number.get(&n));
             event.raw = found.cloned().or(event.raw.take());
         }
     }
-    Ok(EventList { events, next_cursor })
 }
 
 /// A recorded exchange: `count` equal ones in a row from `first_at` to `last_at`.
@@ -202,11 +237,13 @@ fn stream(api: &Arc<Api>, source: Source, after: u64) -> Response {
 fn lines(tail: Tail) -> impl Stream<Item = Result<sse::Event, Infallible>> {
     futures::stream::unfold(tail, |mut tail| async move {
         let (id, event) = tail.next().await?;
-        let line = sse::Event::default().id(id.to_string());
-        // Events are plain data: writing one as JSON cannot fail.
-        let line = line.json_data(&event).unwrap_or_default();
-        Some((Ok(line), tail))
+        Some((Ok(line(id, &event)), tail))
     })
+}
+
+fn line(id: u64, event: &EventJson) -> sse::Event {
+    // Events are plain data: writing one as JSON cannot fail.
+    sse::Event::default().id(id.to_string()).json_data(event).unwrap_or_default()
 }
 
 impl Tail {

@@ -1,7 +1,7 @@
 //! Looking at jobs: a list, one, and one as soon as it stands still.
 
 use crate::api::Shared;
-use crate::auth::{Caller, Need};
+use crate::auth::{Caller, Need, Seen};
 use crate::body::{Id, Params};
 use crate::error::{ApiError, ApiResult};
 use crate::view::JobJson;
@@ -126,6 +126,8 @@ fn instant(params: &mut Params, key: &str) -> Option<i64> {
 }
 
 /// One job.
+///
+/// One that ended long ago is read from the archive and says `archived: true`.
 #[utoipa::path(
     get,
     path = "/v1/jobs/{id}",
@@ -144,7 +146,7 @@ pub(crate) async fn one(
 ) -> ApiResult<Json<JobJson>> {
     caller.may(Need::Read)?;
     params.none()?;
-    Ok(Json(JobJson::new(&caller.job(&api, &id).await?)))
+    Ok(Json(caller.seen(&api, &id).await?.json()))
 }
 
 /// Wait for a job.
@@ -176,7 +178,10 @@ pub(crate) async fn wait(
     params.finish()?;
     // Listening begins before reading: a change in between is not missed.
     let mut changes = api.store.changes();
-    let mut record = caller.job(&api, &id).await?;
+    let mut record = match caller.seen(&api, &id).await? {
+        Seen::Here(record) => *record,
+        archived @ Seen::Archived(_) => return Ok(Json(archived.json())),
+    };
     let until_settled = async {
         while !is_settled(&record) {
             let heard = async {

@@ -2,6 +2,7 @@
 //!
 //! - [`Api`], [`router`], [`serve`]: API v1 of docs/openapi.json
 //! - [`services`]: what needs a sweep now and then: prune, connector recovery, gauges
+//! - [`archive`]: jobs that have left the store
 //! - [`tokens`]: API tokens
 //! - [`metrics`]: what is counted
 //!
@@ -9,6 +10,7 @@
 //! durable row that a worker performs.
 
 mod api;
+pub mod archive;
 mod artifacts;
 mod auth;
 mod batch;

@@ -4,7 +4,7 @@
 //! stands, and applied. Where the job moved in between, it is computed again.
 
 use crate::api::{Api, Shared};
-use crate::auth::{Caller, Need};
+use crate::auth::{Caller, Need, Seen};
 use crate::body::{self, Id};
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, document};
@@ -260,7 +260,8 @@ fn reason(fields: &mut Fields<'_>) -> Option<String> {
 /// Run a job again as a new one.
 ///
 /// `changes` are merged into the first request (RFC 7396: null removes). The jobs are linked both ways.
-/// An `output_path` stays with the first job: name another in `changes`.
+/// An `output_path` stays with the first job: name another in `changes`. A job in the archive can be run again too; only
+/// the link from it to the new one is missing.
 #[utoipa::path(
     post,
     path = "/v1/jobs/{id}/rerun",
@@ -292,7 +293,10 @@ pub(crate) async fn rerun(
 async fn rerun_one(api: &Api, caller: &Caller, id: &str, headers: &HeaderMap, body: Body) -> ApiResult<Response> {
     caller.may(Need::Operate)?;
     let key = body::idempotency_key(headers)?;
-    let record = caller.job(api, id).await?;
+    let (record, archived) = match caller.seen(api, id).await? {
+        Seen::Here(record) => (*record, false),
+        Seen::Archived(archived) => (archived.into_record(), true),
+    };
     let read = |fields: &mut Fields<'_>| {
         let changes = fields.map("changes");
         reason(fields).map(|reason| (changes, reason))
@@ -315,7 +319,8 @@ async fn rerun_one(api: &Api, caller: &Caller, id: &str, headers: &HeaderMap, bo
     };
     let checked = submit::or_known(api, caller, tenant.as_deref(), idempotency, made).await?;
     let (job, is_new) = submit::store(api, checked).await?;
-    if is_new {
+    // A job in the archive changes no more: its rerun names it, and it not its rerun.
+    if is_new && !archived {
         let signal = Signal::RerunBy { job: job.id.clone(), reason, by: caller.name.clone() };
         if let Err(error) = send(api, record, signal).await {
             // The new job runs and names the first one; only the link back is missing.

@@ -273,7 +273,12 @@ pub(crate) async fn settle(api: &Api, submitted: Submitted) -> ApiResult<(JobJso
         Submitted::Same(job) => {
             api.metrics.submitted(SubmissionOutcome::Replayed);
             let whole = api.store.get(&job.id).await?;
-            Ok((whole.map_or_else(|| JobJson::of(&job, &[], &[]), |record| JobJson::new(&record)), false))
+            if let Some(record) = whole {
+                return Ok((JobJson::new(&record), false));
+            }
+            // The key outlived the job's time in the store.
+            let archived = api.archive.find(&job.id).await?;
+            Ok((archived.map_or_else(|| JobJson::of(&job, &[], &[]), |archived| JobJson::archived(&archived)), false))
         }
         Submitted::KeyConflict(job) => {
             let message = format!("this Idempotency-Key came before with another body, for {job}");

@@ -1,5 +1,6 @@
 //! What callers see: jobs, events, artifacts and errors as JSON.
 
+use crate::archive::ArchivedJob;
 use crate::error::ApiError;
 use crate::openapi::{StateDoc, TaskDoc};
 use chrono::{DateTime, SecondsFormat};
@@ -84,6 +85,10 @@ pub struct JobJson {
     pub started_at: Option<String>,
     /// Final state.
     pub finished_at: Option<String>,
+    /// It has left the store and is read from the archive: it changes no more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub archived: bool,
 }
 
 /// The step that is due next.
@@ -258,7 +263,21 @@ impl JobJson {
             created_at: instant(job.created_at),
             started_at: job.started_at.map(instant),
             finished_at: job.finished_at.map(instant),
+            archived: false,
         }
+    }
+
+    /// A job that is in the archive. Its artifacts' rows are gone: the address of their bytes names the job.
+    #[must_use]
+    pub fn archived(archived: &ArchivedJob) -> Self {
+        let mut whole = Self::of(&archived.job, &archived.artifacts, &archived.usage);
+        whole.archived = true;
+        for artifact in &mut whole.artifacts {
+            if let Some(content) = &mut artifact.content {
+                content.push_str(&format!("?job={}", archived.job.id));
+            }
+        }
+        whole
     }
 }
 

@@ -89,6 +89,9 @@ in fish:                longhaul completions fish > ~/.config/fish/completions/l
     /// Create, list and revoke API tokens (works on the configured store directly, beside a running serve too)
     #[command(subcommand)]
     Tokens(TokensCommand),
+    /// Move everything from one store into another
+    #[command(subcommand)]
+    Store(super::store::StoreCommand),
 }
 
 /// `longhaul demo`

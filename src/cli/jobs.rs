@@ -247,6 +247,7 @@ pub fn show_job(output: Output, job: &Value) {
             ("error", error),
             ("created", second(&job["created_at"])),
             ("finished", second(&job["finished_at"])),
+            ("archived", if job["archived"] == json!(true) { "yes".to_owned() } else { String::new() }),
         ],
     );
 }

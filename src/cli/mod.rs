@@ -8,6 +8,7 @@ pub mod jobs;
 mod local;
 pub mod output;
 mod remote;
+pub mod store;
 mod watch;
 
 use crate::config;
@@ -64,6 +65,7 @@ async fn act(cli: Cli) -> anyhow::Result<()> {
             output::line(longhaul_scheduler::openapi().trim_end());
             Ok(())
         }
+        Command::Store(command) => store::run(output, command).await,
         Command::Tokens(command) => local::tokens(load()?, output, command).await,
     }
 }

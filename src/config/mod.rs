@@ -55,8 +55,20 @@ pub struct ApiSection {
     pub public_url: String,
     /// Bytes.
     pub max_body_bytes: u64,
+    /// Days: the former name of `[retention] jobs_days`, which holds its value once all is read.
+    #[serde(default)]
+    retention_days: Option<u32>,
+}
+
+/// How long things are kept.
+#[derive(Clone, Debug, Deserialize)]
+pub struct RetentionSection {
     /// Days.
-    pub retention_days: u32,
+    pub jobs_days: u32,
+    /// Days.
+    pub usage_days: u32,
+    /// Into the archive first.
+    pub export: bool,
 }
 
 /// The worker.
@@ -116,6 +128,8 @@ pub struct Config {
     pub artifacts: ArtifactsSection,
     /// The HTTP API.
     pub api: ApiSection,
+    /// How long things are kept.
+    pub retention: RetentionSection,
     /// The worker.
     pub worker: WorkerSection,
     /// Notifications out.
@@ -149,6 +163,10 @@ const FIELDS: &[Field] = &[
             may("max_body_bytes", Shape::Count),
             may("retention_days", Shape::Count),
         ]),
+    ),
+    may(
+        "retention",
+        Shape::Table(&[may("jobs_days", Shape::Count), may("usage_days", Shape::Count), may("export", Shape::Flag)]),
     ),
     may(
         "worker",
@@ -210,6 +228,8 @@ pub fn parse(file: &str, text: &str, overrides: &[(String, String)]) -> Result<C
         return Err(FileProblems(problems));
     }
     let mine: toml::Table = document.read().map_err(FileProblems)?;
+    let given = |path: &str| set_in(&mine, path) || overrides.iter().any(|(name, _)| of_variable(name) == path);
+    let given = given("retention.jobs_days");
     let mut table: toml::Table = toml::from_str(DEFAULT).map_err(|error| broken("default.toml", &error))?;
     merge(&mut table, mine);
     for (name, value) in overrides {
@@ -226,7 +246,9 @@ pub fn parse(file: &str, text: &str, overrides: &[(String, String)]) -> Result<C
         Ok(config) => config,
         Err(error) => return Err(FileProblems(set.claim(vec![in_words(&document, file, &error)]))),
     };
-    let problems = set.claim(document.place(config.check()));
+    let mut problems = config.check();
+    problems.extend(config.take_old_names(given));
+    let problems = set.claim(document.place(problems));
     config.overridden = set;
     if problems.is_empty() { Ok(config) } else { Err(FileProblems(problems)) }
 }
@@ -237,8 +259,7 @@ struct Overridden(Vec<(String, String)>);
 
 impl Overridden {
     fn of(overrides: &[(String, String)]) -> Self {
-        let path = |name: &str| name.trim_start_matches("LONGHAUL__").to_lowercase().replace("__", ".");
-        Self(overrides.iter().map(|(name, _)| (path(name), name.clone())).collect())
+        Self(overrides.iter().map(|(name, _)| (of_variable(name), name.clone())).collect())
     }
 
     fn claim(&self, mut problems: Vec<FileProblem>) -> Vec<FileProblem> {
@@ -253,6 +274,17 @@ impl Overridden {
         }
         problems
     }
+}
+
+/// The key that a variable sets.
+fn of_variable(name: &str) -> String {
+    name.trim_start_matches("LONGHAUL__").to_lowercase().replace("__", ".")
+}
+
+/// Whether a file sets a key.
+fn set_in(table: &toml::Table, path: &str) -> bool {
+    let found = path.split_once('.').and_then(|(section, key)| table.get(section)?.get(key));
+    found.is_some()
 }
 
 fn broken(file: &str, error: &dyn std::fmt::Display) -> FileProblems {
@@ -352,8 +384,14 @@ impl Config {
         if self.api.max_body_bytes < 1024 {
             wrong("api.max_body_bytes", "out_of_range", "at least 1024".to_owned());
         }
-        if self.api.retention_days == 0 {
-            wrong("api.retention_days", "out_of_range", "at least 1 day".to_owned());
+        for (path, days) in [
+            ("api.retention_days", self.api.retention_days),
+            ("retention.jobs_days", Some(self.retention.jobs_days)),
+            ("retention.usage_days", Some(self.retention.usage_days)),
+        ] {
+            if days == Some(0) {
+                wrong(path, "out_of_range", "at least 1 day".to_owned());
+            }
         }
         let url = &self.api.public_url;
         if !url.is_empty() && !url.starts_with("https://") && !url.starts_with("http://") {
@@ -385,6 +423,17 @@ impl Config {
             }
         }
         problems
+    }
+
+    /// Takes what stands under a former name. `given`: the new name is there too.
+    fn take_old_names(&mut self, given: bool) -> Option<Problem> {
+        let days = self.api.retention_days?;
+        if given {
+            let message = "is the former name of retention.jobs_days, which is given too; leave this one out";
+            return Some(Problem::new("api.retention_days", "conflict", message));
+        }
+        self.retention.jobs_days = days;
+        None
     }
 
     /// What is written and allowed but has no effect in this version, as `(key, what holds instead)`: silence would

@@ -34,6 +34,32 @@ fn a_file_and_the_environment_override_what_they_name() {
 }
 
 #[test]
+fn the_former_name_of_the_retention_time_still_holds() {
+    let days = |text: &str, overrides: &[(&str, &str)]| {
+        let overrides: Vec<_> =
+            overrides.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        parse("longhaul.toml", text, &overrides).map(|config| config.retention.jobs_days).ok()
+    };
+    let variable = |name: &'static str| [(name, "7")];
+    assert_eq!(days("", &[]), Some(30));
+    assert_eq!(days("[api]\nretention_days = 90\n", &[]), Some(90));
+    assert_eq!(days("[retention]\njobs_days = 90\n", &[]), Some(90));
+    assert_eq!(days("", &variable("LONGHAUL__API__RETENTION_DAYS")), Some(7));
+    assert_eq!(days("[retention]\njobs_days = 90\n", &variable("LONGHAUL__RETENTION__JOBS_DAYS")), Some(7));
+    let both = "[api]\nretention_days = 90\n[retention]\njobs_days = 30\n";
+    let found = problems(both, &[]);
+    assert!(found.len() == 1 && found[0].starts_with("longhaul.toml:2: api.retention_days: "), "{found:#?}");
+    let found = problems("[api]\nretention_days = 9\n", &variable("LONGHAUL__RETENTION__JOBS_DAYS"));
+    assert!(found.len() == 1 && found[0].contains("retention.jobs_days"), "{found:#?}");
+    for (text, place) in
+        [("[api]\nretention_days = 0", "api.retention_days"), ("[retention]\nusage_days = 0", "usage_days")]
+    {
+        let found = problems(text, &[]);
+        assert!(found.len() == 1 && found[0].contains(place), "{found:#?}");
+    }
+}
+
+#[test]
 fn every_mistake_names_file_line_and_the_nearest_key() {
     let found = problems("[worker]\nconcurency = 3\nlease_s = \"x\"\n[strore]\n", &[]);
     assert_eq!(found.len(), 3, "{found:#?}");

@@ -23,4 +23,5 @@ mod first;
 mod kill;
 mod ops;
 mod readme;
+mod retention;
 mod streams;

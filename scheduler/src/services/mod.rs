@@ -9,7 +9,7 @@ mod prune;
 mod recovery;
 
 pub use gauges::Gauges;
-pub use prune::Prune;
+pub use prune::{Prune, Retention};
 pub use recovery::Recovery;
 
 use crate::api::Api;
@@ -92,7 +92,7 @@ pub fn start<S: Service>(mut service: S, metrics: Metrics) -> Running {
 pub fn start_all(api: &Api) -> Vec<Running> {
     let metrics = || api.metrics().clone();
     vec![
-        start(Prune::new(Arc::clone(&api.store), api.options.retention_days, metrics()), metrics()),
+        start(Prune::new(Arc::clone(&api.store), api.archive.clone(), api.options.retention, metrics()), metrics()),
         start(Recovery::new(Arc::clone(&api.store)), metrics()),
         start(Gauges::new(Arc::clone(&api.store), metrics()), metrics()),
     ]

@@ -5,8 +5,11 @@ pub mod clock;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod content;
+mod copy;
 mod model;
 mod redis;
+mod open_any;
+mod record;
 mod signal;
 mod sqlite;
 pub mod storage;
@@ -14,8 +17,11 @@ mod store;
 mod transition;
 
 pub use advance::{Outcome, Rules, advance, connector_effect, on_claim};
+pub use copy::{Contents, Copied, CopyProgress, copy};
 pub use model::*;
 pub use redis::{RedisOptions, RedisStore};
+pub use open_any::{Access, OpenOptions, open};
+pub use record::*;
 pub use signal::*;
 pub use sqlite::{SqliteOptions, SqliteStore};
 pub use store::*;

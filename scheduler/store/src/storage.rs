@@ -9,7 +9,7 @@ mod local;
 use bytes::{Bytes, BytesMut};
 use cloud::{AZURE_NAMES, GCS_NAMES, S3_NAMES, scrubbed, secrets_of, settings};
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
-use local::{LEADS_OUT, LocalError, file_stream, place_locally, try_write, write_locally};
+use local::{LEADS_OUT, LocalError, file_stream, local_names, place_locally, try_write, write_locally};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as ObjectPath;
 use object_store::{GetOptions, GetRange, GetResultPayload, ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart};
@@ -373,6 +373,32 @@ impl ArtifactStorage {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(self.write_error(key, error)),
         }
+    }
+
+    /// The names of the objects that stand right below a folder, sorted; none where there is no such folder. What stands
+    /// in folders below it is not told, nor are names that begin with a dot.
+    ///
+    /// # Errors
+    /// Where the folder's key is not allowed, or storage does not answer.
+    pub async fn names(&self, folder: &str) -> StorageResult<Vec<String>> {
+        check_key(folder)?;
+        let mut names = if let Some(root) = &self.inner.root {
+            match self.stay_inside(folder).await {
+                Err(StorageError::NotFound { .. }) => return Ok(Vec::new()),
+                other => other?,
+            }
+            let path = root.join(folder);
+            let listed = tokio::task::spawn_blocking(move || local_names(&path)).await;
+            listed.map_err(|error| self.unavailable(&error.to_string()))?.map_err(|error| self.io_error(&error))?
+        } else {
+            let path = self.object_path(folder)?;
+            let listed = self.inner.store.list_with_delimiter(Some(&path)).await;
+            let listed = listed.map_err(|error| self.read_error(folder, error))?;
+            listed.objects.iter().filter_map(|object| object.location.filename().map(str::to_owned)).collect()
+        };
+        names.retain(|name| !name.starts_with('.'));
+        names.sort();
+        Ok(names)
     }
 
     /// Tries whether storage takes a write now.

@@ -1,7 +1,7 @@
 //! The `Store` trait: what any engine must do, and nothing about when.
 
 use crate::{
-    Artifact, Chore, ClaimedChore, ConnectorRow, ConnectorState, Event, Job, JobBody, JobState, NewEvent,
+    Artifact, Chore, ClaimedChore, ConnectorRow, ConnectorState, Event, Job, JobBody, JobState, NewEvent, Record,
     StoredExchange, TokenRow, Transition, UsageLine,
 };
 use async_trait::async_trait;
@@ -318,9 +318,31 @@ pub trait Store: Send + Sync + 'static {
     /// Revokes a token; `false` where there is none.
     async fn revoke_token(&self, id: &str) -> StoreResult<bool>;
 
-    /// Removes at most `limit` jobs that ended before a time, with all that hangs on them except the
-    /// ledger and artifacts' bytes; answers the ids. Old idempotency keys go too.
-    async fn prune(&self, ended_before_ms: i64, limit: usize) -> StoreResult<Vec<String>>;
+    /// Ids of at most `limit` jobs in a final state that ended before a time, the one that ended first before the others.
+    async fn ended(&self, before_ms: i64, limit: usize) -> StoreResult<Vec<String>>;
+
+    /// Removes those of these jobs that are still in a final state and still ended before a time, with all that hangs on
+    /// them except the ledger and artifacts' bytes; answers how many went. Each job goes whole or stays whole. A young
+    /// idempotency key keeps its job's last head, so that a repeated submit buys nothing again.
+    async fn remove(&self, jobs: &[String], ended_before_ms: i64) -> StoreResult<usize>;
+
+    /// Removes at most `limit` idempotency keys that are older than thirty days; answers how many went.
+    async fn prune_keys(&self, limit: usize) -> StoreResult<usize>;
+
+    /// Removes at most `limit` lines of the ledger that were first booked before a time and whose job is gone; answers
+    /// how many went. The lines of a job that is still here stay, since its money is summed from them.
+    async fn prune_usage(&self, booked_before_ms: i64, limit: usize) -> StoreResult<usize>;
+
+    /// A piece of everything the store holds, after a cursor, with the next cursor; `None` after the last piece, which
+    /// ends in [`Record::End`]. At most about `limit` records. A job's record comes before those of what hangs on it, jobs in
+    /// the order they were taken in, a job's artifacts in theirs. Leases are left out: a leased job is told as one whose
+    /// lease was handed back. Only where nobody changes the store meanwhile do the pieces make a whole.
+    async fn dump(&self, cursor: Option<&str>, limit: usize) -> StoreResult<(Vec<Record>, Option<String>)>;
+
+    /// Takes in pieces of another store's dump, in the order they were told; each call is durable when it returns.
+    /// Positions, revisions, fencing tokens and times stay as they were. From the first piece until [`Record::End`] was
+    /// taken in the place cannot be opened: half a store must not be mistaken for one.
+    async fn load(&self, records: Vec<Record>) -> StoreResult<()>;
 
     /// How many jobs stand in each state, by connector.
     async fn counts(&self) -> StoreResult<Vec<(String, JobState, u64)>>;

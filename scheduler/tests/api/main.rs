@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests panic as tests do")]
 
 mod access;
+mod archive;
 mod artifacts;
 mod batch;
 mod door;

@@ -1,24 +1,25 @@
 //! Maintenance: pruning, recovery of connectors, gauges.
 
-use crate::support::World;
+use crate::support::{World, storage};
+use longhaul_scheduler::archive::Archive;
 use longhaul_scheduler::metrics::Metrics;
-use longhaul_scheduler::services::{Gauges, Prune, Recovery, Running, start, start_all};
+use longhaul_scheduler::services::{Gauges, Prune, Recovery, Retention, Running, start, start_all};
 use longhaul_store::{Chore, ConnectorState, Job, JobState, Store, When};
 use std::time::Duration;
 
 /// Makes one more pass and waits for it.
-async fn pass(service: &Running) {
+pub(crate) async fn pass(service: &Running) {
     let mut passes = service.passes();
     let before = *passes.borrow();
     service.hurry();
     passes.wait_for(|passes| *passes > before).await.unwrap();
 }
 
-async fn first_pass(service: &Running) {
+pub(crate) async fn first_pass(service: &Running) {
     service.passes().wait_for(|passes| *passes > 0).await.unwrap();
 }
 
-fn ends(job: &mut Job) {
+pub(crate) fn ends(job: &mut Job) {
     job.state = JobState::Cancelled;
     job.step = None;
     job.due_at = None;
@@ -32,7 +33,9 @@ async fn ended_jobs_go_after_the_retention_time_and_no_others() {
     let waiting = world.job().await;
     world.change(&old, ends, Vec::new()).await;
     let metrics = Metrics::new();
-    let service = start(Prune::new(world.store.clone(), 30, metrics.clone()), metrics.clone());
+    let archive = Archive::new(storage(world.dir.path()));
+    let prune = Prune::new(world.store.clone(), archive, Retention::default(), metrics.clone());
+    let service = start(prune, metrics.clone());
     first_pass(&service).await;
     world.clock.advance(Duration::from_secs(29 * 86_400));
     let young = world.job().await;

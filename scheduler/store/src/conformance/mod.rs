@@ -10,6 +10,7 @@ pub mod commits;
 pub mod ledger;
 pub mod places;
 pub mod recovery;
+pub mod retention;
 pub mod submits;
 pub mod upkeep;
 mod world;
@@ -80,6 +81,12 @@ macro_rules! each_store_case {
             upkeep::tokens_are_kept_and_revoked,
             upkeep::connectors_and_counts_are_told,
             upkeep::uploads_are_artifacts_without_a_job,
+            retention::a_job_that_lives_again_is_not_removed,
+            retention::old_lines_of_gone_jobs_leave_the_ledger,
+            retention::old_keys_go,
+            retention::a_dump_taken_in_elsewhere_is_the_same,
+            retention::a_copy_agrees_and_wants_an_empty_place,
+            retention::an_empty_store_tells_its_end_only,
             recovery::reopening_keeps_everything,
             recovery::places_are_recounted,
             recovery::a_dropped_store_loses_nothing,

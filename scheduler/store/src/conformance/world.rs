@@ -31,6 +31,8 @@ pub trait Place: Send + Sync {
     fn ordered(&self) -> bool {
         true
     }
+    /// Another place of the same kind that no store has been in.
+    async fn another(&self) -> Box<dyn Place>;
 }
 
 /// When every case begins: 2026-11-30T12:00:00Z.
@@ -82,6 +84,21 @@ impl World {
         drop(store);
         let store = place.open(clock.clone()).await;
         Self { place, clock, store, next }
+    }
+
+    /// A world of its own at the same time: another place, empty.
+    pub async fn another(&self) -> Self {
+        let place = self.place.another().await;
+        let clock = ManualClock::at(self.clock.wall_ms());
+        let store = place.open(clock.clone()).await;
+        Self { place, clock, store, next: AtomicU64::new(1_000) }
+    }
+
+    /// Removes up to `limit` jobs that ended before a time, as the service does; answers their ids.
+    pub async fn prune(&self, before_ms: i64, limit: usize) -> Vec<String> {
+        let ended = self.store.ended(before_ms, limit).await.unwrap();
+        assert_eq!(self.store.remove(&ended, before_ms).await.unwrap(), ended.len());
+        ended
     }
 
     /// A queued job with a fresh start, due now.

@@ -276,6 +276,17 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Adds a token.
+    pub(super) fn insert_token(&mut self, token: &crate::TokenRow) -> Done<()> {
+        let text = fault::write("a token", token)?;
+        self.conn.prepare_cached("INSERT INTO tokens (id, hash, token) VALUES (?1, ?2, ?3)")?.execute((
+            &token.id,
+            &token.hash,
+            text,
+        ))?;
+        Ok(())
+    }
+
     /// Adds a line to a job's history outside a transition: its revision stays, so no worker is disturbed.
     pub(super) fn append(&mut self, id: &str, event: &DraftEvent) -> Done<()> {
         // A job that was pruned meanwhile has no history to add to.

@@ -98,7 +98,8 @@ pub(super) fn chore(chore: &Chore) -> Done<(Option<String>, String)> {
     Ok((connector, fault::write("a chore", chore)?))
 }
 
-fn pack(raw: RawExchange) -> Done<DraftExchange> {
+/// Packs a text.
+pub(super) fn pack(raw: RawExchange) -> Done<DraftExchange> {
     let unpackable = |error: std::io::Error| Fault::refused(format!("an exchange cannot be compressed: {error}"));
     let mut encoder = DeflateEncoder::new(Vec::with_capacity(raw.text.len() / 2), Compression::fast());
     encoder.write_all(raw.text.as_bytes()).map_err(unpackable)?;

@@ -9,7 +9,7 @@ use rusqlite::{Connection, Row};
 use rust_decimal::Decimal;
 use std::collections::BTreeMap;
 
-fn rank(source: UsageSource) -> i64 {
+pub(super) fn rank(source: UsageSource) -> i64 {
     match source {
         UsageSource::Estimated => 0,
         UsageSource::Computed => 1,
@@ -85,16 +85,32 @@ pub(super) fn lines_of(conn: &Connection, job: &str) -> Done<Vec<UsageLine>> {
     let mut rows = read.query([job])?;
     let mut lines = Vec::new();
     while let Some(row) = rows.next()? {
-        lines.push(UsageLine {
-            attempt: row.get(0)?,
-            record: row.get(1)?,
-            unit: unit(text(row, 2)?)?,
-            quantity: decimal(text(row, 3)?)?,
-            source: source(row.get(4)?),
-            usd: maybe_text(row, 5)?.map(decimal).transpose()?,
-        });
+        lines.push(line(row, 0)?);
     }
     Ok(lines)
+}
+
+/// A line whose six columns begin at one.
+pub(super) fn line(row: &Row<'_>, at: usize) -> Done<UsageLine> {
+    Ok(UsageLine {
+        attempt: row.get(at)?,
+        record: row.get(at + 1)?,
+        unit: unit(text(row, at + 2)?)?,
+        quantity: decimal(text(row, at + 3)?)?,
+        source: source(row.get(at + 4)?),
+        usd: maybe_text(row, at + 5)?.map(decimal).transpose()?,
+    })
+}
+
+/// Lines booked before a time whose job is gone, at most so many.
+pub(super) const PRUNE: &str = "DELETE FROM usage WHERE (job, attempt, record, unit) IN
+    (SELECT u.job, u.attempt, u.record, u.unit FROM usage u WHERE u.booked_ms < ?1
+     AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = u.job) ORDER BY u.booked_ms LIMIT ?2)";
+
+/// Removes old lines whose job is gone.
+pub(super) fn prune(conn: &Connection, booked_before_ms: i64, limit: usize) -> Done<usize> {
+    let mut remove = conn.prepare_cached(PRUNE)?;
+    Ok(remove.execute((booked_before_ms, i64::try_from(limit).unwrap_or(i64::MAX)))?)
 }
 
 fn text<'a>(row: &'a Row<'_>, at: usize) -> Done<&'a str> {

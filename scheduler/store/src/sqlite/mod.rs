@@ -13,13 +13,16 @@ mod chores;
 mod claim;
 mod commit;
 mod draft;
+mod dump;
 mod fault;
 mod group;
 mod lane;
 mod ledger;
+mod load;
 mod open;
 mod read;
 mod readers;
+mod retain;
 mod row;
 mod schema;
 mod store;
@@ -107,6 +110,7 @@ impl SqliteStore {
         lock: Option<std::fs::File>,
     ) -> StoreResult<Self> {
         let conn = place.writer(&options, clock.wall_ms())?;
+        load::whole(&conn, &place.shown)?;
         let time = Arc::new(Time::new(clock, open::witness(&conn)?));
         if lock.is_some() {
             open::look_again(&conn)?;

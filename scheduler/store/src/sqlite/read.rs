@@ -149,7 +149,8 @@ pub(super) fn all_events(conn: &Connection, tenant: Option<&str>, after: u64, li
     Ok(events)
 }
 
-fn event(row: &Row<'_>) -> Done<(u64, Event)> {
+/// A line of history with its position.
+pub(super) fn event(row: &Row<'_>) -> Done<(u64, Event)> {
     let step: Option<String> = row.get(5)?;
     let event = Event {
         job: row.get(1)?,
@@ -190,21 +191,26 @@ pub(super) fn exchanges(conn: &Connection, job: &str) -> Done<Vec<StoredExchange
     let mut rows = read.query([job])?;
     let mut exchanges = Vec::new();
     while let Some(row) = rows.next()? {
-        exchanges.push(StoredExchange {
-            n: unsigned(row.get(0)?),
-            count: unsigned(row.get(1)?),
-            first_ms: row.get(2)?,
-            last_ms: row.get(3)?,
-            exchange: RawExchange {
-                step: step(row.get_ref(4)?.as_str().map_err(fault::column)?)?,
-                route: row.get(5)?,
-                adapter: row.get(6)?,
-                fingerprint: row.get(7)?,
-                text: draft::unpack(row.get_ref(8)?.as_blob().map_err(fault::column)?)?,
-            },
-        });
+        exchanges.push(exchange(row, 0)?);
     }
     Ok(exchanges)
+}
+
+/// An exchange whose nine columns begin at one.
+pub(super) fn exchange(row: &Row<'_>, at: usize) -> Done<StoredExchange> {
+    Ok(StoredExchange {
+        n: unsigned(row.get(at)?),
+        count: unsigned(row.get(at + 1)?),
+        first_ms: row.get(at + 2)?,
+        last_ms: row.get(at + 3)?,
+        exchange: RawExchange {
+            step: step(row.get_ref(at + 4)?.as_str().map_err(fault::column)?)?,
+            route: row.get(at + 5)?,
+            adapter: row.get(at + 6)?,
+            fingerprint: row.get(at + 7)?,
+            text: draft::unpack(row.get_ref(at + 8)?.as_blob().map_err(fault::column)?)?,
+        },
+    })
 }
 
 /// One artifact.

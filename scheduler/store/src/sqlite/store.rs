@@ -5,10 +5,10 @@ use super::draft::{self, Draft, DraftEvent};
 use super::fault::{self, Fault, signed};
 use super::submit::{self, Entry};
 use super::writer::{Session, Weight};
-use super::{Changed, SqliteStore, Store, StoreResult, chores, claim, ledger, read};
+use super::{Changed, SqliteStore, Store, StoreResult, chores, claim, dump, ledger, load, read, retain};
 use crate::{
     Artifact, Chore, Claim, Claimed, ClaimedChore, Committed, ConnectorRow, ConnectorState, Event, Job, JobFilter,
-    JobRecord, JobState, Lease, NewEvent, StoredExchange, Submission, Submitted, TokenRow, Transition, UsageBy,
+    JobRecord, JobState, Lease, NewEvent, Record, StoredExchange, Submission, Submitted, TokenRow, Transition, UsageBy,
     UsageSum,
 };
 use async_trait::async_trait;
@@ -20,8 +20,8 @@ use tokio::sync::broadcast;
 
 /// Submissions that share one piece of work, so that a large batch does not hold up claims.
 const CHUNK: usize = 128;
-/// Jobs that one piece of pruning removes.
-const PRUNE: usize = 64;
+/// Jobs that one piece of work removes.
+const REMOVE: usize = 64;
 
 #[async_trait]
 impl Store for SqliteStore {
@@ -271,16 +271,7 @@ impl Store for SqliteStore {
     }
 
     async fn add_token(&self, token: TokenRow) -> StoreResult<()> {
-        let text = fault::write("a token", &token)?;
-        let add = move |s: &mut Session<'_>| {
-            s.conn.prepare_cached("INSERT INTO tokens (id, hash, token) VALUES (?1, ?2, ?3)")?.execute((
-                &token.id,
-                &token.hash,
-                &text,
-            ))?;
-            Ok(())
-        };
-        self.writer.call(Weight::Durable, 1, add).await
+        self.writer.call(Weight::Durable, 1, move |s| s.insert_token(&token)).await
     }
 
     async fn tokens(&self) -> StoreResult<Vec<TokenRow>> {
@@ -306,19 +297,40 @@ impl Store for SqliteStore {
         self.writer.call(Weight::Durable, 1, revoke).await
     }
 
-    async fn prune(&self, ended_before_ms: i64, limit: usize) -> StoreResult<Vec<String>> {
+    async fn ended(&self, before_ms: i64, limit: usize) -> StoreResult<Vec<String>> {
+        self.readers.read(move |conn| retain::ended(conn, before_ms, limit)).await
+    }
+
+    async fn remove(&self, jobs: &[String], ended_before_ms: i64) -> StoreResult<usize> {
         self.owned()?;
-        let mut ids = Vec::new();
-        loop {
-            let most = (limit - ids.len()).min(PRUNE);
-            let gone =
-                self.writer.call(Weight::Durable, most, move |s| submit::prune(s, ended_before_ms, most)).await?;
-            let all = gone.len() < most;
-            ids.extend(gone);
-            if all || ids.len() >= limit {
-                return Ok(ids);
-            }
+        let mut gone = 0;
+        for some in jobs.chunks(REMOVE) {
+            let some = some.to_vec();
+            let remove = move |s: &mut Session<'_>| retain::remove(s, &some, ended_before_ms);
+            gone += self.writer.call(Weight::Durable, REMOVE, remove).await?;
         }
+        Ok(gone)
+    }
+
+    async fn prune_keys(&self, limit: usize) -> StoreResult<usize> {
+        self.owned()?;
+        self.writer.call(Weight::Durable, limit, move |s| retain::prune_keys(s, limit)).await
+    }
+
+    async fn prune_usage(&self, booked_before_ms: i64, limit: usize) -> StoreResult<usize> {
+        self.owned()?;
+        self.writer.call(Weight::Durable, limit, move |s| ledger::prune(s.conn, booked_before_ms, limit)).await
+    }
+
+    async fn dump(&self, cursor: Option<&str>, limit: usize) -> StoreResult<(Vec<Record>, Option<String>)> {
+        let cursor = cursor.map(str::to_owned);
+        self.readers.read(move |conn| dump::page(conn, cursor.as_deref(), limit)).await
+    }
+
+    async fn load(&self, records: Vec<Record>) -> StoreResult<()> {
+        self.owned()?;
+        let size = records.len();
+        self.writer.call(Weight::Durable, size, move |s| load::load(s, &records)).await
     }
 
     async fn counts(&self) -> StoreResult<Vec<(String, JobState, u64)>> {

@@ -1,4 +1,4 @@
-//! Taking jobs in, and letting them go again.
+//! Taking jobs in.
 
 use super::commit::Columns;
 use super::draft::DraftEvent;
@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 /// How long an idempotency key is kept.
-const KEY_MS: i64 = 30 * 24 * 3600 * 1000;
+pub(super) const KEY_MS: i64 = 30 * 24 * 3600 * 1000;
 
 /// A submission made ready on the caller's thread.
 pub(super) struct Entry {
@@ -47,7 +47,7 @@ impl Entry {
 }
 
 /// Hex SHA-256 of a mapped request: its members are sorted, so equal requests have equal hashes.
-fn hash(prepared: &serde_json::Value) -> Done<String> {
+pub(super) fn hash(prepared: &serde_json::Value) -> Done<String> {
     let text = fault::write("a mapped request", prepared)?;
     let mut hex = String::with_capacity(64);
     for byte in digest(&SHA256, text.as_bytes()).as_ref() {
@@ -168,11 +168,7 @@ impl Session<'_> {
                 "INSERT INTO bodies (n, request_hash, path, idempotency, body) VALUES (?1, ?2, ?3, ?4, ?5)",
             )?
             .execute((n, &entry.request_hash, &entry.output_path, key, &entry.body_text))?;
-        for (key, value) in &job.labels {
-            self.conn
-                .prepare_cached("INSERT INTO labels (key, value, created_ms, n) VALUES (?1, ?2, ?3, ?4)")?
-                .execute((key, value, job.created_at.resolve(self.now_ms), n))?;
-        }
+        self.insert_labels(n, job)?;
         if let Some(path) = &entry.output_path {
             hold(self.conn, &job.tenant, &job.id, std::slice::from_ref(path))?;
         }
@@ -185,69 +181,14 @@ impl Session<'_> {
         }
         Ok(())
     }
-}
 
-/// Removes jobs that ended before a time. A key of theirs that is still young keeps the job's last head:
-/// a repeated submit must not buy it again.
-pub(super) fn prune(s: &mut Session<'_>, ended_before_ms: i64, limit: usize) -> Done<Vec<String>> {
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let old: Vec<i64> = s
-        .conn
-        .prepare_cached("SELECT n FROM jobs WHERE finished_ms < ?1 ORDER BY finished_ms LIMIT ?2")?
-        .query_map((ended_before_ms, limit), |row| row.get(0))?
-        .collect::<Result<_, _>>()?;
-    let mut ids = Vec::with_capacity(old.len());
-    if !old.is_empty() {
-        s.conn
-            .prepare_cached("INSERT OR REPLACE INTO meta (key, value) VALUES ('position', ?1)")?
-            .execute([signed(s.board.position)])?;
-    }
-    for n in old {
-        ids.push(s.remove(n)?);
-    }
-    s.conn
-        .prepare_cached(
-            "DELETE FROM idempotency WHERE (tenant, key) IN
-             (SELECT tenant, key FROM idempotency WHERE created_ms <= ?1 LIMIT ?2)",
-        )?
-        .execute((s.now_ms - KEY_MS, limit))?;
-    Ok(ids)
-}
-
-impl Session<'_> {
-    fn remove(&mut self, n: i64) -> Done<String> {
-        let row = self.row_at(n)?;
-        let (id, head) = self.head(n)?;
-        let job: Job = fault::parse("a job's head", &head)?;
-        let key: Option<String> = self
-            .conn
-            .prepare_cached("SELECT idempotency FROM bodies WHERE n = ?1")?
-            .query_row([n], |row| row.get(0))?;
-        if let Some(key) = key {
-            self.conn
-                .prepare_cached("UPDATE idempotency SET pruned = ?3 WHERE tenant = ?1 AND key = ?2 AND job = ?4")?
-                .execute((&job.tenant, key, &head, &id))?;
-        }
-        self.conn.prepare_cached("DELETE FROM paths WHERE job = ?1")?.execute([&id])?;
+    /// What lists by label are found by.
+    pub(super) fn insert_labels(&mut self, n: i64, job: &Job) -> Done<()> {
         for (key, value) in &job.labels {
             self.conn
-                .prepare_cached("DELETE FROM labels WHERE key = ?1 AND value = ?2 AND created_ms = ?3 AND n = ?4")?
-                .execute((key, value, job.created_at.resolve(0), n))?;
+                .prepare_cached("INSERT INTO labels (key, value, created_ms, n) VALUES (?1, ?2, ?3, ?4)")?
+                .execute((key, value, job.created_at.resolve(self.now_ms), n))?;
         }
-        for sql in [
-            "DELETE FROM events WHERE n = ?1",
-            "DELETE FROM exchanges WHERE n = ?1",
-            "DELETE FROM exchange_texts WHERE n = ?1",
-            "DELETE FROM artifacts WHERE n = ?1",
-            "DELETE FROM vendor_ids WHERE n = ?1",
-            "DELETE FROM bodies WHERE n = ?1",
-            "DELETE FROM queue WHERE n = ?1",
-            "DELETE FROM jobs WHERE n = ?1",
-        ] {
-            self.conn.prepare_cached(sql)?.execute([n])?;
-        }
-        self.recount(row.cid, Some((row.state, row.slot)), None)?;
-        self.board.drop_body(n);
-        Ok(id)
+        Ok(())
     }
 }

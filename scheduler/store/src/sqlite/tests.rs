@@ -29,6 +29,10 @@ impl Ground for Folder {
     async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
         Arc::new(SqliteStore::open(self.0.path().join("longhaul.db"), SqliteOptions::default(), clock).unwrap())
     }
+
+    async fn another(&self) -> Box<dyn Ground> {
+        Sqlite.place().await
+    }
 }
 
 mod conformance {

@@ -45,10 +45,13 @@ fn local_target(root: &Path, key: &str) -> Result<(PathBuf, PathBuf), LocalError
             }
             return Ok((folder, target));
         }
+        let above = folder.clone();
         folder.push(part);
         match fs::create_dir(&folder) {
+            // A file is not durable in a folder whose own name is not.
+            Ok(()) => fs::File::open(above)?.sync_all()?,
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
-            _ => {}
+            Err(_) => {}
         }
         if !fs::canonicalize(&folder)?.starts_with(root) {
             return Err(LocalError::Key(LEADS_OUT));
@@ -105,6 +108,20 @@ fn publish(folder: &Path, part: &Path, target: &Path) -> Result<(), LocalError> 
     }
     fs::File::open(folder)?.sync_all()?;
     Ok(())
+}
+
+/// The names of a folder's files.
+pub(super) fn local_names(folder: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file()
+            && let Ok(name) = entry.file_name().into_string()
+        {
+            names.push(name);
+        }
+    }
+    Ok(names)
 }
 
 /// A range of an open file, piece by piece.

@@ -45,6 +45,21 @@ async fn a_folder_and_a_bucket_keep_the_same_promises() {
 }
 
 #[tokio::test]
+async fn a_folder_tells_the_names_right_below_it() {
+    let (_dir, folder) = folder();
+    for storage in [folder, bucket()] {
+        assert!(storage.names("_archive/2026/11/30").await.unwrap().is_empty(), "where nothing is, nothing is told");
+        for name in ["b.json", "a.json", "deeper/c.json", ".hidden"] {
+            storage.put_bytes(&format!("_archive/2026/11/30/{name}"), Bytes::from_static(b"1")).await.unwrap();
+        }
+        storage.put_bytes("_archive/2026/11/3/d.json", Bytes::from_static(b"1")).await.unwrap();
+        assert_eq!(storage.names("_archive/2026/11/30").await.unwrap(), ["a.json", "b.json"]);
+        assert_eq!(storage.names("_archive/2026/11/3").await.unwrap(), ["d.json"]);
+        assert!(storage.names("_archive/../secret").await.is_err());
+    }
+}
+
+#[tokio::test]
 async fn a_large_file_goes_up_in_parts_and_comes_back_whole() {
     let (dir, folder) = folder();
     let file = dir.path().join("staged");

@@ -35,7 +35,8 @@ async fn a_second_process_is_refused_and_doctor_is_not() {
         beside.submit(vec![submission("job_2")]).await.map(drop),
         beside.claim("w", 1, Duration::from_secs(1)).await.map(drop),
         beside.apply("job_1", 1, Transition::to(job("job_1"))).await.map(drop),
-        beside.prune(0, 1).await.map(drop),
+        beside.remove(&[], 0).await.map(drop),
+        beside.load(Vec::new()).await,
     ] {
         assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
     }
@@ -146,7 +147,8 @@ async fn a_full_disk_refuses_loses_nothing_and_recovers() {
     }
     // Room is made: it recovers by itself.
     let later = store.now_ms().await.unwrap() + 1;
-    assert_eq!(store.prune(later, 100).await.unwrap().len(), 20);
+    let ended = store.ended(later, 100).await.unwrap();
+    assert_eq!(store.remove(&ended, later).await.unwrap(), 20);
     assert!(matches!(store.submit(vec![submission(&refused)]).await.unwrap()[0], Submitted::New(_)));
     store.check().await.unwrap();
     assert!(store.recount().await.unwrap().iter().all(|(_, kept, counted)| kept == counted));
@@ -181,4 +183,50 @@ async fn store_time_does_not_go_back_over_a_restart() {
     let store = SqliteStore::open(&file, SqliteOptions::default(), clock).unwrap();
     assert_eq!(store.now_ms().await.unwrap(), 1_000_000);
     assert_eq!(store.claim("w", 1, Duration::from_secs(1)).await.unwrap().jobs.len(), 1);
+}
+
+#[tokio::test]
+async fn a_copy_that_ended_early_cannot_be_opened() {
+    let (_folder, file) = folder();
+    let (_other, target) = folder();
+    let store = open(&file).unwrap();
+    store.submit(vec![submission("job_1")]).await.unwrap();
+    let (records, cursor) = store.dump(None, 2).await.unwrap();
+    assert!(cursor.is_some());
+    let copy = open(&target).unwrap();
+    copy.load(records).await.unwrap();
+    copy.close().await;
+    drop(copy);
+    for opened in [open(&target), SqliteStore::open_shared(&target, SqliteOptions::default(), clock())] {
+        assert!(matches!(&opened, Err(StoreError::Refused(why)) if why.contains("copy again")), "{opened:?}");
+    }
+    // What hangs on a job that is not there tells of a broken order, and nothing of the piece is kept.
+    let fresh = open(&file.with_file_name("fresh.db")).unwrap();
+    let (rest, _) = store.dump(cursor.as_deref(), 10).await.unwrap();
+    assert!(matches!(fresh.load(rest).await, Err(StoreError::Refused(_))));
+    assert_eq!(fresh.dump(None, 10).await.unwrap().0.len(), 1);
+}
+
+#[tokio::test]
+async fn a_copy_that_differs_from_its_source_says_so_and_cannot_be_opened() {
+    let (_folder, file) = folder();
+    let (_other, target) = folder();
+    let store = open(&file).unwrap();
+    store.submit(vec![submission("job_1"), submission("job_2")]).await.unwrap();
+    drop(open(&target).unwrap());
+    // A target that alters one event as it is written.
+    let conn = rusqlite::Connection::open(&target).unwrap();
+    let alters = "CREATE TRIGGER alters AFTER INSERT ON events WHEN NEW.pos = 2
+                  BEGIN UPDATE events SET at_ms = at_ms + 1 WHERE pos = 2; END";
+    conn.execute_batch(alters).unwrap();
+    drop(conn);
+    let copy = open(&target).unwrap();
+    let copied = crate::copy(&store, &copy, |_| {}).await.unwrap();
+    assert!(!copied.agrees() && copied.from.count() == copied.to.count());
+    let differs: Vec<_> =
+        copied.from.kinds().into_iter().zip(copied.to.kinds()).filter(|(from, to)| from != to).collect();
+    assert!(matches!(differs[..], [(("event", 2, _), ("event", 2, _))]), "{differs:?}");
+    copy.close().await;
+    drop(copy);
+    assert!(matches!(open(&target), Err(StoreError::Refused(_))));
 }

@@ -104,6 +104,24 @@ async fn lists_do_not_scan() {
     }
 }
 
+/// A page of a dump and a piece of retention cost what they bring, wherever they begin.
+#[tokio::test]
+async fn telling_and_pruning_do_not_scan() {
+    let (_folder, file) = folder();
+    drop(open(&file).unwrap());
+    let conn = Connection::open(&file).unwrap();
+    for sql in crate::sqlite::dump::selects() {
+        let plan = plan(&conn, &format!("{sql} LIMIT 10"));
+        assert!(!plan.contains("SCAN") && !plan.contains("TEMP B-TREE"), "{sql}: {plan}");
+    }
+    for (sql, index) in
+        [(crate::sqlite::retain::ENDED, "jobs_finished"), (crate::sqlite::ledger::PRUNE, "usage_booked (booked_ms<?)")]
+    {
+        let plan = plan(&conn, sql);
+        assert!(plan.contains(index) && !plan.contains("SCAN") && !plan.contains("TEMP B-TREE"), "{sql}: {plan}");
+    }
+}
+
 /// These numbers stand in files: a new state or lane takes a new number, and none is given twice.
 #[test]
 fn stored_numbers_are_never_renumbered() {
