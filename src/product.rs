@@ -78,10 +78,7 @@ impl Product {
         };
         let store: Arc<dyn Store> = Arc::new(opening.await??);
         let vendors = longhaul_vendors::catalog();
-        let limits = connectors
-            .values()
-            .filter_map(|connector| connector.limits.in_flight.map(|in_flight| (connector.name.clone(), in_flight)));
-        store.set_limits(limits.collect()).await?;
+        store.set_limits(config.limits(&connectors)).await?;
         for (key, instead) in config.without_effect() {
             warn!(key, "{key} has no effect: {instead}");
         }

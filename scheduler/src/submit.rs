@@ -16,11 +16,12 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use longhaul_registry::{Connector, JobRequest, Problem, Step};
-use longhaul_store::{Job, JobBody, NewEvent, Submission, Submitted};
+use longhaul_store::{Estimate, Job, JobBody, NewEvent, Submission, Submitted};
 use longhaul_vendors::Prepared;
 use rust_decimal::Decimal;
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -37,6 +38,7 @@ pub(crate) struct Admitted {
     prepared: Prepared,
     estimate: Vec<EstimateLine>,
     cost_usd: Option<Decimal>,
+    takes: Estimate,
     blobs: Vec<Blob>,
 }
 
@@ -183,7 +185,8 @@ pub(crate) async fn admit_tree(
     {
         return Err(too_dear(cost, max));
     }
-    Ok(Admitted { request, tenant, connector, prepared, estimate, cost_usd, blobs })
+    let takes = takes(&connector, &prepared, cost_usd, request.limits.max_cost_usd);
+    Ok(Admitted { request, tenant, connector, prepared, estimate, cost_usd, takes, blobs })
 }
 
 fn refused(problems: &mut Vec<Problem>) -> ApiError {
@@ -208,6 +211,17 @@ fn price(connector: &Connector, prepared: &Prepared) -> (Vec<EstimateLine>, Opti
         lines.push(EstimateLine { unit, quantity: decimal(usage.quantity), usd: usd.map(decimal) });
     }
     (lines, cost)
+}
+
+/// What a job counts for against its tenant's budgets. Where the module cannot say, money is what the job may cost at
+/// most, and the quantity of the vendor's unit is not known.
+fn takes(connector: &Connector, prepared: &Prepared, cost_usd: Option<Decimal>, max: Option<Decimal>) -> Estimate {
+    let mut units: BTreeMap<_, _> = [(connector.vendor.unit, None)].into();
+    for usage in &prepared.estimate {
+        let sum = units.entry(usage.unit).or_insert(None);
+        *sum = Some(sum.unwrap_or_default().saturating_add(usage.quantity));
+    }
+    Estimate { usd: cost_usd.or(max), units }
 }
 
 fn too_dear(cost: Decimal, max: Decimal) -> ApiError {
@@ -251,6 +265,7 @@ impl Admitted {
             job,
             output_path: self.request.output_path.clone(),
             body: JobBody {
+                estimate: self.takes,
                 request: self.request,
                 prepared: self.prepared.request,
                 model: self.prepared.model,

@@ -5,6 +5,7 @@ pub mod clock;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod content;
+pub mod limits;
 mod model;
 mod signal;
 mod sqlite;
@@ -13,6 +14,9 @@ mod store;
 mod transition;
 
 pub use advance::{Outcome, Rules, advance, connector_effect, on_claim};
+pub use limits::{
+    Amounts, Estimate, Limits, Meter, Month, Pace, Rate, TenantLimits, TenantRow, WaitReason, Waiting,
+};
 pub use model::*;
 pub use signal::*;
 pub use sqlite::{SqliteOptions, SqliteStore};

@@ -10,7 +10,9 @@ use longhaul_registry::{
     Report, StartAnswer, resolve,
 };
 use longhaul_store::clock::SystemClock;
-use longhaul_store::{Artifact, JobState, RawExchange, Signal, SqliteOptions, SqliteStore, Submission, Submitted};
+use longhaul_store::{
+    Artifact, Estimate, JobState, RawExchange, Signal, SqliteOptions, SqliteStore, Submission, Submitted,
+};
 use longhaul_vendors::{BoxFuture, Call, Context, InputData, JobView, Prepared, Reply, Transport};
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -177,7 +179,7 @@ impl Bench {
         let submissions = (0..jobs).map(|nth| {
             let id = format!("{prefix}_{nth:05}");
             let job = Job::queued(id, "default".to_owned(), "flux".to_owned(), &request);
-            let body = JobBody { request: request.clone(), prepared: json!({}), model: None, start_silence: None };
+            let body = JobBody { request: request.clone(), prepared: json!({}), model: None, start_silence: None, estimate: Estimate::default() };
             let (idempotency, output_path) = (None, None);
             Submission { job, body, idempotency, output_path, events: Vec::new(), usage: Vec::new() }
         });

@@ -2,7 +2,7 @@
 
 use crate::clock::{Clock, ManualClock};
 use crate::{
-    Artifact, Claim, Claimed, Committed, Job, JobBody, JobState, Lease, NewEvent, RawExchange, Store, Submission,
+    Artifact, Claim, Claimed, Committed, Estimate, Job, JobBody, JobState, Lease, NewEvent, RawExchange, Store, Submission,
     Submitted, Transition, UsageLine, When,
 };
 use async_trait::async_trait;
@@ -139,7 +139,7 @@ fn request(connector: &str, tenant: &str) -> JobRequest {
 /// The body that cases submit.
 pub(super) fn body(job: &Job) -> JobBody {
     let request = request(&job.connector, &job.tenant);
-    JobBody { request, prepared: json!({"prompt": "a brass telescope"}), model: None, start_silence: None }
+    JobBody { request, prepared: json!({"prompt": "a brass telescope"}), model: None, start_silence: None, estimate: Estimate::default() }
 }
 
 /// A submission with one event.

@@ -4,10 +4,12 @@
 
 use super::fault::{self, Done, unsigned};
 use super::lane::{Lane, Stand};
-use crate::{ConnectorState, JobBody, JobState, StoreError};
+use crate::limits::{Bucket, Meter, Pace, Turns};
+use crate::{ConnectorState, JobBody, JobState, Limits, StoreError};
 use rusqlite::Connection;
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use longhaul_registry::ConnectorLimits;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Bodies kept parsed, so that a poll does not read the same prompt again and again.
@@ -30,6 +32,20 @@ pub(super) struct Conn {
     pub(super) states: [u64; JobState::ALL.len()],
     /// For each lane, a time before which nothing in it can run; `i64::MAX`: it is empty.
     pub(super) earliest: [i64; Lane::COUNT],
+    /// Its caps.
+    pub(super) limits: ConnectorLimits,
+    /// Start tokens, since it has a start rate.
+    pub(super) starts: Option<Bucket>,
+    /// Request tokens, since it has a request rate or a pace.
+    pub(super) requests: Option<Bucket>,
+    /// How fast its vendor bears requests, since it refused some.
+    pub(super) pace: Option<Pace>,
+    /// Its requests as they went out lately.
+    pub(super) meter: Meter,
+    /// Tenants with a due start that waits for its turn.
+    pub(super) turns: Turns<i64>,
+    /// Tenants with a due start that their budget does not cover.
+    pub(super) over: BTreeSet<i64>,
 }
 
 impl Conn {
@@ -43,7 +59,19 @@ impl Conn {
             states: [0; JobState::ALL.len()],
             // Unknown until a claim has looked.
             earliest: [i64::MIN; Lane::COUNT],
+            limits: ConnectorLimits::default(),
+            starts: None,
+            requests: None,
+            pace: None,
+            meter: Meter::default(),
+            turns: Turns::default(),
+            over: BTreeSet::new(),
         }
+    }
+
+    /// Free places.
+    pub(super) fn free(&self) -> usize {
+        self.limits.in_flight.map_or(usize::MAX, |cap| cap.saturating_sub(self.in_flight) as usize)
     }
 
     /// No step is handed out at all.
@@ -71,7 +99,7 @@ impl Conn {
 pub(super) struct Board {
     conns: Vec<Conn>,
     by_name: HashMap<String, usize>,
-    limits: BTreeMap<String, u32>,
+    limits: Limits,
     bodies: Bodies,
     /// The moment up to which claimers were told that nothing is due.
     pub(super) promised: i64,
@@ -96,6 +124,7 @@ impl Board {
             one.state = fault::parse("a connector's state", row.get_ref(2)?.as_str().map_err(fault::column)?)?;
             let check: Option<String> = row.get(3)?;
             one.check = check.map(|text| fault::parse("a connector's check", &text)).transpose()?;
+            one.limits = self.limits.connectors.get(&one.name).copied().unwrap_or_default();
             self.by_name.insert(one.name.clone(), self.conns.len());
             self.conns.push(one);
         }
@@ -154,21 +183,22 @@ impl Board {
         let open = fault::write("a connector's state", &ConnectorState::Open)?;
         conn.prepare_cached("INSERT INTO connectors (cid, name, state) VALUES (?1, ?2, ?3)")?
             .execute((cid, name, open))?;
-        self.conns.push(Conn::new(cid, name.to_owned()));
+        let limits = self.limits.connectors.get(name).copied().unwrap_or_default();
+        self.conns.push(Conn { limits, ..Conn::new(cid, name.to_owned()) });
         self.by_name.insert(name.to_owned(), at);
         Ok(at)
     }
 
-    /// Sets how many jobs connectors may have at their vendors.
-    pub(super) fn set_limits(&mut self, limits: BTreeMap<String, u32>) {
-        self.limits = limits;
+    /// Every limit.
+    pub(super) fn limits(&self) -> &Limits {
+        &self.limits
     }
 
-    /// Free places of a connector.
-    pub(super) fn free(&self, conn: &Conn) -> usize {
-        match self.limits.get(&conn.name) {
-            Some(limit) => limit.saturating_sub(conn.in_flight) as usize,
-            None => usize::MAX,
+    /// Sets every limit.
+    pub(super) fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+        for conn in &mut self.conns {
+            conn.limits = self.limits.connectors.get(&conn.name).copied().unwrap_or_default();
         }
     }
 
@@ -185,7 +215,7 @@ impl Board {
             return Ok(false);
         }
         Ok(match stand.lane {
-            Lane::Fresh => conn.takes_starts(now_ms) && self.free(conn) > 0,
+            Lane::Fresh => conn.takes_starts(now_ms) && conn.free() > 0,
             Lane::Placed => conn.takes_starts(now_ms),
             Lane::Outputs | Lane::Going | Lane::Later | Lane::Leased => true,
         })

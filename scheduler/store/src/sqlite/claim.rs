@@ -187,7 +187,7 @@ impl Session<'_> {
                 if conn.is_parked() || (starts && !conn.takes_starts(self.now_ms)) {
                     continue;
                 }
-                let most = if *lane == Lane::Fresh { left.min(self.board.free(conn)) } else { left };
+                let most = if *lane == Lane::Fresh { left.min(conn.free()) } else { left };
                 if most == 0 || self.earliest(at, *lane)? > self.now_ms {
                     continue;
                 }
@@ -280,7 +280,7 @@ impl Session<'_> {
             return Ok(until.resolve(self.now_ms));
         }
         let placed = conn.earliest.get(Lane::Placed.at()).is_some_and(|earliest| *earliest < i64::MAX);
-        let may = conn.takes_starts(self.now_ms) && (placed || self.board.free(conn) > 0);
+        let may = conn.takes_starts(self.now_ms) && (placed || conn.free() > 0);
         Ok(if may { i64::MIN } else { i64::MAX })
     }
 }
@@ -293,7 +293,7 @@ pub(super) fn oldest_due(s: &mut Session<'_>) -> Done<Option<u64>> {
         if conn.is_parked() {
             continue;
         }
-        let (cid, starts, free) = (conn.cid, conn.takes_starts(s.now_ms), s.board.free(conn));
+        let (cid, starts, free) = (conn.cid, conn.takes_starts(s.now_ms), conn.free());
         for lane in [Lane::Going, Lane::Later, Lane::Leased] {
             if let Some((_, due, _)) = s.keys(DUE, cid, lane, 1)?.first() {
                 oldest = oldest.min(*due);

@@ -9,6 +9,7 @@
 //! that comes late but was not taken over may still commit.
 
 mod board;
+mod buckets;
 mod chores;
 mod claim;
 mod commit;
@@ -24,6 +25,7 @@ mod row;
 mod schema;
 mod store;
 mod submit;
+mod tenants;
 mod time;
 mod writer;
 

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 const APPLICATION_ID: i64 = 0x4c48_5131;
 
 /// The migrations, in order. The version of a file is how many it has seen.
-const MIGRATIONS: [&str; 1] = [FIRST];
+const MIGRATIONS: [&str; 2] = [FIRST, LIMITS];
 
 /// How the queue is found without looking at what cannot run: `queue.lane` says which line a job stands
 /// in, `k1` and `k2` order that line, and the one partial index holds nothing else. Finished jobs have no
@@ -99,6 +99,29 @@ CREATE TABLE tokens (
   id TEXT PRIMARY KEY, hash TEXT NOT NULL UNIQUE, token TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+";
+
+/// Limits. Fresh starts of one connector are told apart by tenant (`turn`, 0 in every other lane), so that whose turn it is
+/// is found by one look, however many wait. `estimates` holds what a job is to take, and what of that is set aside for it
+/// while it is at its vendor; `spend` what each tenant has booked in each month, money under the unit `$`.
+const LIMITS: &str = "
+CREATE TABLE rates (cid INTEGER PRIMARY KEY, rates TEXT NOT NULL);
+CREATE TABLE tenants (tid INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+INSERT INTO tenants (name) SELECT tenant FROM jobs UNION SELECT tenant FROM usage;
+ALTER TABLE jobs ADD COLUMN tid INTEGER NOT NULL DEFAULT 0;
+UPDATE jobs SET tid = (SELECT tid FROM tenants WHERE name = jobs.tenant);
+ALTER TABLE queue ADD COLUMN turn INTEGER NOT NULL DEFAULT 0;
+UPDATE queue SET turn = (SELECT tid FROM jobs WHERE jobs.n = queue.n) WHERE lane = 2;
+DROP INDEX queue_due;
+CREATE INDEX queue_due ON queue (cid, lane, turn, k1, k2) WHERE lane IS NOT NULL;
+CREATE TABLE estimates (
+  n INTEGER PRIMARY KEY, tid INTEGER NOT NULL, estimate TEXT NOT NULL, held TEXT
+);
+CREATE INDEX estimates_held ON estimates (tid) WHERE held IS NOT NULL;
+CREATE TABLE spend (
+  tid INTEGER NOT NULL, month INTEGER NOT NULL, unit TEXT NOT NULL, amount TEXT NOT NULL,
+  PRIMARY KEY (tid, month, unit)
+) WITHOUT ROWID;
 ";
 
 /// Brings a file to the newest schema, in one transaction.
