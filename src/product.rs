@@ -156,6 +156,7 @@ impl Product {
                 notify_private_hosts: config.notify.private_hosts.clone(),
                 staging: config.staging(),
                 heartbeat: Duration::from_secs(15),
+                budgeted: config.budgeted(),
             },
             metrics_sources: vec![metrics.registry()],
             worker_idle: Some(Arc::new(move || pulse.since(&*clock))),

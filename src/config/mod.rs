@@ -4,12 +4,13 @@ pub mod env;
 
 use longhaul_registry::shape::{Field, Shape, may};
 use longhaul_registry::{
-    CONNECTOR_SECTION, Connector, ConnectorConfig, Document, FileProblem, FileProblems, Problem, Registry, Unit, resolve,
+    CONNECTOR_SECTION, Connector, ConnectorConfig, Document, FileProblem, FileProblems, Problem, Registry, Unit,
+    resolve,
 };
 use longhaul_store::{Limits, TenantLimits};
 use rust_decimal::Decimal;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -470,6 +471,14 @@ impl Config {
             connectors: connectors.values().map(|connector| (connector.name.clone(), connector.limits)).collect(),
             tenants: tenants.collect(),
         }
+    }
+
+    /// Tenants that have a monthly budget.
+    #[must_use]
+    pub fn budgeted(&self) -> BTreeSet<String> {
+        let has =
+            |tenant: &TenantSection| tenant.budget_usd_per_month.is_some() || !tenant.budget_units_per_month.is_empty();
+        self.tenants.iter().filter(|(_, tenant)| has(tenant)).map(|(name, _)| name.clone()).collect()
     }
 
     /// The folder for files under way.

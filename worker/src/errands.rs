@@ -135,7 +135,13 @@ fn nobody(connector: &Connector) -> (Job, JobBody) {
         on_unknown_start: Default::default(),
     };
     let job = Job::queued("check".to_owned(), "default".to_owned(), connector.vendor.vendor.clone(), &request);
-    let body = JobBody { request, prepared: serde_json::Value::Null, model: None, start_silence: None, estimate: Estimate::default() };
+    let body = JobBody {
+        request,
+        prepared: serde_json::Value::Null,
+        model: None,
+        start_silence: None,
+        estimate: Estimate::default(),
+    };
     (job, body)
 }
 

@@ -14,6 +14,7 @@ use longhaul_store::storage::ArtifactStorage;
 use longhaul_store::{Artifact, Job, JobBody, RawExchange, Store};
 use longhaul_vendors::{BoxFuture, Call, InputData, Reply, Transport};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// What every session of a worker shares.
@@ -41,6 +42,8 @@ pub struct LiveSession {
     recorder: Arc<Recorder>,
     fence: Fence,
     start_silence: Duration,
+    /// Requests to the vendor's own API that were not told yet.
+    requests: AtomicU32,
 }
 
 impl Wire for LiveWire {
@@ -74,6 +77,7 @@ impl Wire for LiveWire {
             recorder,
             fence,
             start_silence,
+            requests: AtomicU32::new(0),
         }))
     }
 }
@@ -93,6 +97,7 @@ impl Transport for LiveSession {
                 return Box::pin(std::future::ready(Err(lease_ran_out())));
             }
         }
+        self.requests.fetch_add(1, Ordering::Relaxed);
         self.transport.call(call)
     }
 
@@ -128,7 +133,15 @@ impl Session for LiveSession {
         self
     }
 
+    fn take_requests(&self) -> u32 {
+        self.requests.swap(0, Ordering::Relaxed)
+    }
+
     async fn download(&self, url: &str, with_key: bool) -> Result<Downloaded, Failure> {
+        if with_key {
+            // Files behind the key are the API's; those on a public link are no call that its rate counts.
+            self.requests.fetch_add(1, Ordering::Relaxed);
+        }
         self.transport.download("download", url, with_key).await
     }
 }

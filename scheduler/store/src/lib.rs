@@ -14,9 +14,7 @@ mod store;
 mod transition;
 
 pub use advance::{Outcome, Rules, advance, connector_effect, on_claim};
-pub use limits::{
-    Amounts, Estimate, Limits, Meter, Month, Pace, Rate, TenantLimits, TenantRow, WaitReason, Waiting,
-};
+pub use limits::{Amounts, Estimate, Limits, Meter, Month, Pace, Rate, TenantLimits, TenantRow, WaitReason, Waiting};
 pub use model::*;
 pub use signal::*;
 pub use sqlite::{SqliteOptions, SqliteStore};

@@ -2,7 +2,8 @@
 
 use crate::{Estimate, Meter, Pace, When};
 use longhaul_registry::{
-    Answer, ConnectorLimits, Failure, JobRequest, MediaSpec, Question, SentStart, SpecCheck, Step, Task, Unit, UsageSource,
+    Answer, ConnectorLimits, Failure, JobRequest, MediaSpec, Question, SentStart, SpecCheck, Step, Task, Unit,
+    UsageSource,
 };
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};

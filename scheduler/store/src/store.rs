@@ -1,8 +1,8 @@
 //! The `Store` trait: what any engine must do, and nothing about when.
 
 use crate::{
-    Artifact, Chore, ClaimedChore, ConnectorRow, ConnectorState, Event, Job, JobBody, JobState, Limits,
-    NewEvent, Pace, StoredExchange, TenantRow, TokenRow, Transition, UsageLine,
+    Artifact, Chore, ClaimedChore, ConnectorRow, ConnectorState, Event, Job, JobBody, JobState, Limits, NewEvent, Pace,
+    StoredExchange, TenantRow, TokenRow, Transition, UsageLine,
 };
 use async_trait::async_trait;
 use longhaul_registry::Unit;

@@ -179,7 +179,13 @@ impl Bench {
         let submissions = (0..jobs).map(|nth| {
             let id = format!("{prefix}_{nth:05}");
             let job = Job::queued(id, "default".to_owned(), "flux".to_owned(), &request);
-            let body = JobBody { request: request.clone(), prepared: json!({}), model: None, start_silence: None, estimate: Estimate::default() };
+            let body = JobBody {
+                request: request.clone(),
+                prepared: json!({}),
+                model: None,
+                start_silence: None,
+                estimate: Estimate::default(),
+            };
             let (idempotency, output_path) = (None, None);
             Submission { job, body, idempotency, output_path, events: Vec::new(), usage: Vec::new() }
         });

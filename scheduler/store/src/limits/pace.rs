@@ -10,8 +10,8 @@ pub const SHRINK_ONCE_MS: i64 = 5_000;
 /// One window of a [`Meter`].
 pub const METER_MS: i64 = 10_000;
 
-/// No pace is slower: six requests a minute, so that every vendor is asked again.
-const SLOWEST: Rate = Rate(6_000);
+/// No pace is slower: one request a second. Beyond that each job's own wait is what helps.
+const SLOWEST: Rate = Rate(60_000);
 
 /// A pace gains at least this much a minute: one request a second.
 const LEAST_GAIN: Rate = Rate(60_000);

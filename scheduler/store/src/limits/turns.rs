@@ -69,6 +69,16 @@ impl<K: Copy + Ord + Hash> Turns<K> {
         }
     }
 
+    /// Nobody waits any more; what tenants are ahead they stay.
+    pub fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// Those who wait, in the order of their turns.
+    pub fn iter(&self) -> impl Iterator<Item = K> + '_ {
+        self.waiting.iter().map(|(_, tenant)| *tenant)
+    }
+
     /// How many tenants wait.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -3,7 +3,7 @@
 use super::board::Conn;
 use super::fault::{self, Done};
 use super::writer::Session;
-use crate::limits::{Bucket, Meter, Pace, Rate, request_rate, start_rate};
+use crate::limits::{Bucket, Pace, Rate, request_rate, start_rate};
 use rusqlite::Connection;
 
 impl Conn {
@@ -75,9 +75,7 @@ pub(super) fn keep(s: &mut Session<'_>, at: usize) -> Done<()> {
         return Ok(());
     }
     let text = fault::write("a connector's rates", &(conn.starts, conn.requests, conn.pace))?;
-    s.conn
-        .prepare_cached("INSERT OR REPLACE INTO rates (cid, rates) VALUES (?1, ?2)")?
-        .execute((conn.cid, text))?;
+    s.conn.prepare_cached("INSERT OR REPLACE INTO rates (cid, rates) VALUES (?1, ?2)")?.execute((conn.cid, text))?;
     Ok(())
 }
 
@@ -99,10 +97,5 @@ impl Conn {
     /// Takes over what was read back.
     pub(super) fn set_rates(&mut self, (starts, requests, pace): Rates) {
         (self.starts, self.requests, self.pace) = (starts, requests, pace);
-    }
-
-    /// Takes over what no row keeps from before a reload.
-    pub(super) fn set_meter(&mut self, meter: Meter) {
-        self.meter = meter;
     }
 }

@@ -23,6 +23,7 @@ mod read;
 mod readers;
 mod row;
 mod schema;
+mod starts;
 mod store;
 mod submit;
 mod tenants;

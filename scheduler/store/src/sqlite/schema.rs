@@ -140,6 +140,9 @@ pub(super) fn migrate(conn: &mut Connection, shown: &str, now_ms: i64) -> StoreR
     }
     for (at, step) in MIGRATIONS.iter().enumerate().skip(version) {
         tx.execute_batch(step).map_err(Fault::read)?;
+        if *step == LIMITS {
+            super::tenants::fill(&tx)?;
+        }
         let number = i64::try_from(at + 1).unwrap_or(i64::MAX);
         tx.execute("INSERT INTO schema_version (version, applied_ms) VALUES (?1, ?2)", (number, now_ms))
             .map_err(Fault::read)?;
