@@ -203,3 +203,108 @@ fn a_budget_met_exactly_is_met() {
     assert!(limits.passed(&used("0.30"), &Estimate::default()).is_some());
     assert!(limits.passed(&used("0"), &job(&Decimal::MAX.to_string())).is_some());
 }
+
+mod why {
+    use super::*;
+    use crate::conformance::{into, job, submission};
+    use crate::{ConnectorRow, ConnectorState, Job, JobState, When};
+    use longhaul_registry::Step;
+
+    const NOW: i64 = 1_796_040_000_000;
+
+    fn row() -> ConnectorRow {
+        ConnectorRow {
+            name: "flux".to_owned(),
+            state: ConnectorState::Open,
+            in_flight: 0,
+            queued: 1,
+            last_check: None,
+            limits: ConnectorLimits::default(),
+            pace: None,
+            requests: Meter::default(),
+            next_start_ms: None,
+            next_request_ms: None,
+            tenants_waiting: 1,
+        }
+    }
+
+    fn start() -> Job {
+        let mut job = job("job_1", "flux");
+        job.resolve(NOW);
+        job
+    }
+
+    fn told(job: &Job, row: &ConnectorRow, tenant: Option<&TenantRow>) -> Option<(WaitReason, String, Option<i64>)> {
+        let body = submission(job.clone()).body;
+        waiting(job, &body, row, tenant, NOW).map(|waiting| (waiting.reason, waiting.detail, waiting.until_ms))
+    }
+
+    fn with(change: impl Fn(&mut ConnectorRow)) -> ConnectorRow {
+        let mut row = row();
+        change(&mut row);
+        row
+    }
+
+    #[test]
+    fn a_start_says_what_holds_it_back() {
+        assert_eq!(told(&start(), &row(), None), None, "nothing does");
+        let full = with(|row| (row.in_flight, row.limits.in_flight) = (24, Some(24)));
+        assert_eq!(told(&start(), &full, None), Some((WaitReason::InFlight, "24 of 24 at the vendor".into(), None)));
+        let slow = with(|row| (row.next_start_ms, row.limits.starts_per_minute) = (Some(NOW + 900), Some(60)));
+        assert_eq!(
+            told(&start(), &slow, None),
+            Some((WaitReason::StartRate, "60 starts a minute".into(), Some(NOW + 900)))
+        );
+        let cooling = ConnectorState::Cooling { until: When::At(NOW + 5), reason: "the day's quota".into() };
+        let cooling = with(|row| row.state = cooling.clone());
+        assert_eq!(
+            told(&start(), &cooling, None),
+            Some((WaitReason::Cooling, "the day's quota".into(), Some(NOW + 5)))
+        );
+        let over = ConnectorState::Cooling { until: When::At(NOW), reason: String::new() };
+        assert_eq!(told(&start(), &with(|row| row.state = over.clone()), None), None);
+        let paused = ConnectorState::Paused { since: When::At(0), reason: "Ann".into() };
+        let paused = with(|row| row.state = paused.clone());
+        assert_eq!(told(&start(), &paused, None), Some((WaitReason::Paused, "Ann".into(), None)));
+        let many = with(|row| (row.queued, row.tenants_waiting) = (9, 3));
+        let in_turn = "9 queued, of 3 tenants in turn".to_owned();
+        assert_eq!(told(&start(), &many, None), Some((WaitReason::FairShare, in_turn, None)));
+        let mut later = start();
+        later.due_at = Some(When::At(NOW + 1));
+        assert_eq!(told(&later, &full, None), None, "it is not due");
+    }
+
+    #[test]
+    fn a_budget_that_is_passed_says_by_how_much_and_until_when() {
+        let limits = TenantLimits { budget_usd: Some(decimal("500")), ..TenantLimits::default() };
+        let spent = Amounts { usd: decimal("480.5"), ..Amounts::default() };
+        let reserved = Amounts { usd: decimal("19.50"), ..Amounts::default() };
+        let tenant = TenantRow { tenant: "acme".into(), month: Month(202_611), limits, spent, reserved };
+        let (reason, detail, until) = told(&start(), &row(), Some(&tenant)).unwrap();
+        assert_eq!((reason, until), (WaitReason::Budget, Some(1_796_083_200_000)));
+        let words = "500 of 500 USD of 2026-11 spent or set aside, and this job is to take an unknown cost";
+        assert_eq!(detail, words);
+    }
+
+    #[test]
+    fn other_steps_wait_for_requests_and_parking_alone() {
+        let mut poll = into(&start(), JobState::Running, Some((Step::Poll, 0)));
+        poll.resolve(NOW);
+        let full = with(|row| (row.in_flight, row.limits.in_flight, row.queued) = (24, Some(24), 9));
+        assert_eq!(told(&poll, &full, None), None);
+        let busy = with(|row| (row.next_request_ms, row.limits.requests_per_second) = (Some(NOW + 50), Some(10)));
+        let rate = Some((WaitReason::RequestRate, "10 requests a second".to_owned(), Some(NOW + 50)));
+        assert_eq!(told(&poll, &busy, None), rate);
+        let pace = Pace { rate: Rate(150_000), gain: Rate(60_000), ends: Rate::per_second(10), since_ms: NOW };
+        let slowed = with(|row| (row.next_request_ms, row.pace) = (Some(NOW + 50), Some(pace)));
+        let (reason, detail, _) = told(&poll, &slowed, None).unwrap();
+        assert_eq!(reason, WaitReason::RequestRate);
+        assert!(detail.contains("2.500 requests a second"), "{detail}");
+        let parked = ConnectorState::Parked { since: When::At(0), reason: "the key is refused".into() };
+        poll.due_at = Some(When::At(NOW + 60_000));
+        let parked = with(|row| row.state = parked.clone());
+        assert_eq!(told(&poll, &parked, None), Some((WaitReason::Parked, "the key is refused".into(), None)));
+        let done = into(&start(), JobState::Succeeded, None);
+        assert_eq!(told(&done, &parked, None), None);
+    }
+}

@@ -176,3 +176,61 @@ fn version(conn: &Connection, shown: &str) -> StoreResult<usize> {
     }
     Ok(version)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of the first schema, with what the second reads from it.
+    fn first() -> Connection {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch("CREATE TABLE schema_version (version INTEGER PRIMARY KEY, applied_ms INTEGER NOT NULL);")
+            .unwrap();
+        conn.execute_batch(FIRST).unwrap();
+        conn.execute_batch(
+            "INSERT INTO schema_version VALUES (1, 0);
+             INSERT INTO connectors (cid, name, state) VALUES (1, 'flux', '{}');
+             INSERT INTO jobs (n, id, rev, seq, cid, tenant, vendor, state, created_ms, head) VALUES
+               (1, 'job_1', 1, 0, 1, 'acme', 'flux', 'queued', 5, '{}'),
+               (2, 'job_2', 1, 0, 1, 'other', 'flux', 'running', 5, '{}');
+             INSERT INTO queue (n, cid, state, slot, lane, k1, k2, fence, lease_until) VALUES
+               (1, 1, 0, 0, 2, 0, 5, 0, 0), (2, 1, 2, 1, 1, 9, 0, 0, 0);
+             INSERT INTO usage (job, attempt, record, unit, quantity, source, usd, booked_ms, tenant, connector, vendor)
+             VALUES
+               ('job_0', 1, 'a', 'credits', '10', 2, '0.1', 1796083199999, 'acme', 'flux', 'flux'),
+               ('job_0', 1, 'b', 'credits', '20', 2, '0.2', 1796083199999, 'acme', 'flux', 'flux'),
+               ('job_0', 1, 'c', 'credits', '7', 2, NULL, 1796083200000, 'acme', 'flux', 'flux'),
+               ('job_9', 1, 'a', 'seconds', '3', 2, '5', 1796083199999, 'pruned', 'flux', 'flux');",
+        )
+        .unwrap();
+        conn
+    }
+
+    #[test]
+    fn the_second_schema_takes_over_tenants_turns_and_what_they_spent() {
+        let mut conn = first();
+        migrate(&mut conn, "t.db", 7).unwrap();
+        let rows = |sql: &str| -> Vec<String> {
+            let mut read = conn.prepare(sql).unwrap();
+            read.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
+        };
+        assert_eq!(rows("SELECT name FROM tenants ORDER BY name"), ["acme", "other", "pruned"]);
+        let turns =
+            "SELECT q.n || ' ' || coalesce(t.name, '-') FROM queue q LEFT JOIN tenants t ON t.tid = q.turn ORDER BY 1";
+        assert_eq!(rows(turns), ["1 acme", "2 -"], "only a waiting start takes turns");
+        let owners = "SELECT j.id || ' ' || t.name FROM jobs j JOIN tenants t ON t.tid = j.tid ORDER BY 1";
+        assert_eq!(rows(owners), ["job_1 acme", "job_2 other"]);
+        let spend = "SELECT t.name || ' ' || month || ' ' || unit || ' ' || amount FROM spend JOIN tenants t USING (tid) ORDER BY 1";
+        let booked = [
+            "acme 202611 $ 0.3",
+            "acme 202611 credits 30",
+            "acme 202612 $ 0",
+            "acme 202612 credits 7",
+            "pruned 202611 $ 5",
+            "pruned 202611 seconds 3",
+        ];
+        assert_eq!(rows(spend), booked);
+        // A second opening finds nothing to do.
+        migrate(&mut conn, "t.db", 8).unwrap();
+    }
+}

@@ -113,6 +113,10 @@ fn read_month(conn: &Connection, tid: i64, month: Month) -> Done<Amounts> {
     while let Some(row) = rows.next()? {
         let unit = row.get_ref(0)?.as_str().map_err(fault::column)?;
         let amount = decimal(row.get_ref(1)?.as_str().map_err(fault::column)?)?;
+        if amount.is_zero() {
+            // Booked, and corrected to nothing.
+            continue;
+        }
         if unit == MONEY {
             sums.usd = amount;
         } else if let Some(unit) = Unit::ALL.into_iter().find(|known| known.as_str() == unit) {
