@@ -429,9 +429,11 @@ mod tests {
     }
 
     fn spender() -> TenantRow {
-        let mut limits = longhaul_store::TenantLimits::default();
-        limits.budget_usd = Some("0.30".parse().unwrap());
-        limits.budget_units.insert(Unit::Credits, "300".parse().unwrap());
+        let limits = longhaul_store::TenantLimits {
+            weight: 1,
+            budget_usd: Some("0.30".parse().unwrap()),
+            budget_units: [(Unit::Credits, "300".parse().unwrap())].into(),
+        };
         let mut spent = longhaul_store::Amounts::default();
         for _ in 0..3 {
             spent.add(Unit::Credits, "10".parse().unwrap(), Some("0.1".parse().unwrap()));

@@ -16,6 +16,7 @@ use longhaul_store::{
 use longhaul_vendors::{BoxFuture, Call, Context, InputData, JobView, Prepared, Reply, Transport};
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A vendor that keeps books: how often each attempt was bought, how often each job was polled.
 #[derive(Default)]
@@ -71,8 +72,9 @@ impl JobVendor for Acme {
     }
 }
 
-struct NoWire;
-struct NoSession;
+/// Opens sessions each of which makes so many requests.
+struct NoWire(u32);
+struct NoSession(AtomicU32);
 
 impl Transport for NoSession {
     fn call<'a>(&'a self, _: Call) -> BoxFuture<'a, Result<Reply, Failure>> {
@@ -91,6 +93,9 @@ impl Session for NoSession {
     fn as_transport(&self) -> &dyn Transport {
         self
     }
+    fn take_requests(&self) -> u32 {
+        self.0.swap(0, Ordering::Relaxed)
+    }
     async fn download(&self, _: &str, _: bool) -> Result<Downloaded, Failure> {
         unreachable!("this vendor lives in memory")
     }
@@ -106,7 +111,7 @@ impl Wire for NoWire {
         _: &'static str,
         _: crate::leases::Fence,
     ) -> Result<Arc<dyn Session>, Failure> {
-        Ok(Arc::new(NoSession))
+        Ok(Arc::new(NoSession(AtomicU32::new(self.0))))
     }
 }
 
@@ -131,6 +136,8 @@ struct Bench {
     store: Arc<SqliteStore>,
     connectors: Arc<BTreeMap<String, Arc<Connector>>>,
     vendor: Arc<Acme>,
+    /// Requests that each session makes.
+    requests: u32,
     stop: CancellationToken,
     _folder: tempfile::TempDir,
 }
@@ -149,7 +156,7 @@ impl Bench {
         connector.vendor = Arc::new(file);
         let connectors = Arc::new(BTreeMap::from([("acme".to_owned(), Arc::new(connector))]));
         let stop = CancellationToken::new();
-        Self { store: Arc::new(store), connectors, vendor: Arc::new(vendor), stop, _folder: folder }
+        Self { store: Arc::new(store), connectors, vendor: Arc::new(vendor), requests: 0, stop, _folder: folder }
     }
 
     fn worker(&self, concurrency: usize) -> Worker {
@@ -157,9 +164,9 @@ impl Bench {
             store: self.store.clone(),
             connectors: self.connectors.clone(),
             vendors: vec![self.vendor.clone()],
-            wire: Arc::new(NoWire),
-            collect: Arc::new(NoWire),
-            chores: Arc::new(NoWire),
+            wire: Arc::new(NoWire(self.requests)),
+            collect: Arc::new(NoWire(0)),
+            chores: Arc::new(NoWire(0)),
             clock: Arc::new(SystemClock::default()),
             metrics: Arc::default(),
             concurrency,
@@ -293,4 +300,18 @@ async fn a_wake_up_from_before_the_look_is_no_reason_to_sleep_through_the_next()
     let submitted = bench.submit_as("later", 1).await;
     let slot = tokio::time::timeout(Duration::from_secs(30), next).await.expect("woken").unwrap().unwrap();
     assert_eq!(slot.args.work.claimed.job.id, submitted[0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_beyond_the_claims_own_are_charged_to_the_connector() {
+    let mut bench = Bench::new(Acme { polls_wanted: 2, ..Acme::default() });
+    bench.requests = 3;
+    let jobs = bench.submit(1).await;
+    let working = tokio::spawn(bench.worker(1).run(bench.stop.clone()));
+    bench.until(&jobs, JobState::Succeeded).await;
+    bench.stop.cancel();
+    working.await.unwrap();
+    let row = bench.store.connectors().await.unwrap().remove(0);
+    // A start, three polls and the outputs, of which the last ran under the lease of the poll before it.
+    assert_eq!(row.requests.before + row.requests.count, 15, "three each, the four that claims took among them");
 }

@@ -20,14 +20,26 @@ struct Ahead {
     fresh: HashMap<(usize, i64), VecDeque<Pick>>,
 }
 
+impl Ahead {
+    fn next_placed(&mut self, at: usize) -> Option<Head> {
+        Some((self.placed.get_mut(&at)?.pop_front()?, None))
+    }
+}
+
 impl Session<'_> {
     /// Leases up to `left` starts. Of all connectors' next ones the first by priority and age goes first.
     pub(super) fn hand_out_starts(&mut self, left: usize, worker: &str, until: i64) -> Done<Vec<RawClaimed>> {
         let (mut ahead, mut heads, mut jobs) = (Ahead::default(), BinaryHeap::new(), Vec::new());
+        if left == 0 {
+            return Ok(jobs);
+        }
         for at in 0..self.board.len() {
             let conn = self.board.conn(at)?;
             if !conn.is_parked() && conn.takes_starts(self.now_ms) {
-                heads.extend(self.next_placed(at, left, &mut ahead)?.map(Reverse));
+                if self.board.has(at, Lane::Placed)? {
+                    ahead.placed.insert(at, self.in_order(at, Lane::Placed, left)?.into());
+                }
+                heads.extend(ahead.next_placed(at).map(Reverse));
                 heads.extend(self.next_fresh(at, left, &mut ahead)?.map(Reverse));
             }
         }
@@ -57,20 +69,11 @@ impl Session<'_> {
             let left = left - jobs.len();
             let next = match turn {
                 Some(_) => self.next_fresh(at, left, &mut ahead)?,
-                None => self.next_placed(at, left, &mut ahead)?,
+                None => ahead.next_placed(at),
             };
             heads.extend(next.map(Reverse));
         }
         Ok(jobs)
-    }
-
-    fn next_placed(&mut self, at: usize, left: usize, ahead: &mut Ahead) -> Done<Option<Head>> {
-        if !ahead.placed.contains_key(&at) {
-            let keys =
-                if self.board.has(at, Lane::Placed)? { self.in_order(at, Lane::Placed, left)? } else { Vec::new() };
-            ahead.placed.insert(at, keys.into());
-        }
-        Ok(ahead.placed.get_mut(&at).and_then(VecDeque::pop_front).map(|pick| (pick, None)))
     }
 
     /// The next fresh start of a connector: the first of the tenant whose turn it is. Tenants that have none, or whose
