@@ -72,10 +72,7 @@ impl Product {
         let storage = ArtifactStorage::open(&config.artifacts.url, env::lookup)?;
         let store = longhaul_store::open(&config.store.url, OpenOptions::default(), clock.clone()).await?;
         let vendors = longhaul_vendors::catalog();
-        let limits = connectors
-            .values()
-            .filter_map(|connector| connector.limits.in_flight.map(|in_flight| (connector.name.clone(), in_flight)));
-        store.set_limits(limits.collect()).await?;
+        store.set_limits(config.limits(&connectors)).await?;
         for (key, instead) in config.without_effect() {
             warn!(key, "{key} has no effect: {instead}");
         }
@@ -157,6 +154,7 @@ impl Product {
                 notify_private_hosts: config.notify.private_hosts.clone(),
                 staging: config.staging(),
                 heartbeat: Duration::from_secs(15),
+                budgeted: config.budgeted(),
             },
             metrics_sources: vec![metrics.registry()],
             worker_idle: Some(Arc::new(move || pulse.since(&*clock))),

@@ -10,7 +10,7 @@ use longhaul_store::clock::Clock;
 use longhaul_store::storage::ArtifactStorage;
 use longhaul_vendors::JobVendor;
 use prometheus_client::registry::Registry as MetricsRegistry;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,6 +44,8 @@ pub struct ApiOptions {
     pub staging: PathBuf,
     /// Silence after which an event stream sends a comment.
     pub heartbeat: Duration,
+    /// Tenants that have a monthly budget: their jobs are held against it at the door.
+    pub budgeted: BTreeSet<String>,
 }
 
 impl Default for ApiOptions {
@@ -57,6 +59,7 @@ impl Default for ApiOptions {
             notify_private_hosts: Vec::new(),
             staging: PathBuf::from("./artifacts/.staging"),
             heartbeat: Duration::from_secs(15),
+            budgeted: BTreeSet::new(),
         }
     }
 }

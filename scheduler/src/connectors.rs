@@ -7,14 +7,15 @@ use crate::error::{ApiError, ApiResult};
 use crate::fields::document;
 use crate::signals::MAX_REASON;
 use crate::strict;
-use crate::view::time;
+use crate::view::{decimal, time};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use longhaul_registry::{Connector, VendorDetail};
-use longhaul_store::{Chore, ConnectorRow, ConnectorState, When};
+use longhaul_store::{Chore, ConnectorRow, ConnectorState, Pace, When};
+use rust_decimal::Decimal;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -57,6 +58,33 @@ pub(crate) struct ConnectorJson {
     /// Its caps; null is none.
     #[schema(value_type = Object)]
     limits: Value,
+    /// How fast it is called since its vendor refused requests as too many; null where nothing slows it.
+    pace: Option<PaceJson>,
+    /// When its start rate lets the next start through; null is now.
+    next_start_at: Option<String>,
+    /// When its request rate lets the next step through; null is now.
+    next_request_at: Option<String>,
+    /// Tenants with a due start that waits for its turn.
+    tenants_waiting: u32,
+}
+
+/// A connector's pace: halved when its vendor says "too fast", growing back from then on.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = Pace)]
+pub(crate) struct PaceJson {
+    /// Requests a second now, as a decimal string.
+    #[schema(example = "2.5")]
+    requests_per_second: String,
+    /// When it was last slowed down.
+    since: String,
+}
+
+impl PaceJson {
+    fn of(pace: &Pace, now_ms: i64) -> Option<Self> {
+        // Thousandths a minute.
+        let per_second = Decimal::new(i64::from(pace.at(now_ms)?.0) / 60, 3);
+        Some(Self { requests_per_second: decimal(per_second), since: time(pace.since_ms) })
+    }
 }
 
 /// Installed connectors.
@@ -121,6 +149,10 @@ impl ConnectorJson {
             credential: connector.and_then(|connector| connector.credential.clone()),
             tasks: vendor.map_or_else(Vec::new, |vendor| vendor.tasks.iter().map(|task| task.to_string()).collect()),
             limits: json!(connector.map(|connector| connector.limits).unwrap_or_default()),
+            pace: row.and_then(|row| PaceJson::of(row.pace.as_ref()?, now_ms)),
+            next_start_at: row.and_then(|row| row.next_start_ms.map(time)),
+            next_request_at: row.and_then(|row| row.next_request_ms.map(time)),
+            tenants_waiting: row.map_or(0, |row| row.tenants_waiting),
         }
     }
 }

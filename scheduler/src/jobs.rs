@@ -5,6 +5,7 @@ use crate::auth::{Caller, Need, Seen};
 use crate::body::{Id, Params};
 use crate::error::{ApiError, ApiResult};
 use crate::view::JobJson;
+use crate::waiting;
 use axum::Json;
 use axum::extract::State;
 use chrono::{DateTime, NaiveDate};
@@ -71,7 +72,7 @@ pub(crate) async fn list(State(api): State<Shared>, caller: Caller, mut params: 
         StoreError::Refused(message) => ApiError::problem(Problem::new("cursor", "not_allowed", message)),
         other => other.into(),
     })?;
-    Ok(Json(JobList { jobs: records.iter().map(JobJson::new).collect(), next_cursor }))
+    Ok(Json(JobList { jobs: waiting::explained(&api, &records).await?, next_cursor }))
 }
 
 /// Reads a list call's filter; problems stay with the parameters.
@@ -146,7 +147,11 @@ pub(crate) async fn one(
 ) -> ApiResult<Json<JobJson>> {
     caller.may(Need::Read)?;
     params.none()?;
-    Ok(Json(caller.seen(&api, &id).await?.json()))
+    let job = match caller.seen(&api, &id).await? {
+        Seen::Here(record) => waiting::explained_one(&api, &record).await?,
+        archived @ Seen::Archived(_) => archived.json(),
+    };
+    Ok(Json(job))
 }
 
 /// Wait for a job.
@@ -203,7 +208,7 @@ pub(crate) async fn wait(
         settled = timeout(Duration::from_secs(seconds), until_settled) => settled.unwrap_or(Ok(()))?,
         () = api.closing.cancelled() => {}
     }
-    Ok(Json(JobJson::new(&record)))
+    Ok(Json(waiting::explained_one(&api, &record).await?))
 }
 
 /// The job has changed for good, or waits for somebody.

@@ -36,6 +36,7 @@ mod system;
 pub mod tokens;
 mod usage;
 pub mod view;
+mod waiting;
 
 pub use api::{Api, ApiOptions, ApiParts};
 pub use error::{ApiError, ApiResult};

@@ -1,12 +1,15 @@
 //! What the scheduler counts, and the page that lists it.
 
-use longhaul_store::JobState;
+use longhaul_registry::Unit;
+use longhaul_store::{ConnectorRow, JobState, TenantRow};
 use prometheus_client::encoding::{EncodeLabelSet, prometheus_text, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use rust_decimal::Decimal;
+use rust_decimal::prelude::ToPrimitive;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -70,6 +73,30 @@ const CONNECTOR_UP: MetricInfo = MetricInfo {
     labels: "connector; state: open, cooling, parked, paused",
     help: "1 for the state that a connector is in",
 };
+const IN_FLIGHT: MetricInfo = MetricInfo {
+    name: "longhaul_connector_in_flight",
+    kind: "gauge",
+    labels: "connector",
+    help: "Jobs that a connector has at its vendor",
+};
+const IN_FLIGHT_LIMIT: MetricInfo = MetricInfo {
+    name: "longhaul_connector_in_flight_limit",
+    kind: "gauge",
+    labels: "connector",
+    help: "Jobs that a connector may have at its vendor; absent where it has no limit",
+};
+const PACE: MetricInfo = MetricInfo {
+    name: "longhaul_connector_pace_requests_per_second",
+    kind: "gauge",
+    labels: "connector",
+    help: "Requests a second that a connector is kept to since its vendor refused some; absent where nothing slows it",
+};
+const BUDGET_SPENT: MetricInfo = MetricInfo {
+    name: "longhaul_budget_spent_ratio",
+    kind: "gauge",
+    labels: "tenant; unit: a unit, or usd for money",
+    help: "Share of a tenant's monthly budget that is booked; 1 is all of it",
+};
 const SSE_CLIENTS: MetricInfo =
     MetricInfo { name: "longhaul_sse_clients", kind: "gauge", labels: "", help: "Open event streams" };
 const PRUNED: MetricInfo = MetricInfo {
@@ -86,8 +113,21 @@ const SERVICE_ERRORS: MetricInfo = MetricInfo {
 };
 
 /// Every metric of the scheduler, in the order of the page.
-pub const METRICS: [MetricInfo; 9] =
-    [SUBMISSIONS, REQUESTS, REQUEST_SECONDS, JOBS, OLDEST_DUE, CONNECTOR_UP, SSE_CLIENTS, PRUNED, SERVICE_ERRORS];
+pub const METRICS: [MetricInfo; 13] = [
+    SUBMISSIONS,
+    REQUESTS,
+    REQUEST_SECONDS,
+    JOBS,
+    OLDEST_DUE,
+    CONNECTOR_UP,
+    IN_FLIGHT,
+    IN_FLIGHT_LIMIT,
+    PACE,
+    BUDGET_SPENT,
+    SSE_CLIENTS,
+    PRUNED,
+    SERVICE_ERRORS,
+];
 
 /// What became of a submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +163,17 @@ struct StateLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ConnectorLabels {
+    connector: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BudgetLabels {
+    tenant: String,
+    unit: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ServiceLabels {
     service: &'static str,
 }
@@ -139,6 +190,10 @@ pub struct Metrics {
     jobs: Family<StateLabels, Gauge>,
     oldest_due: Gauge<f64, AtomicU64>,
     connector_state: Family<StateLabels, Gauge>,
+    in_flight: Family<ConnectorLabels, Gauge>,
+    in_flight_limit: Family<ConnectorLabels, Gauge>,
+    pace: Family<ConnectorLabels, Gauge<f64, AtomicU64>>,
+    budget_spent: Family<BudgetLabels, Gauge<f64, AtomicU64>>,
     sse_clients: Gauge,
     pruned: Counter,
     service_errors: Family<ServiceLabels, Counter>,
@@ -163,6 +218,10 @@ impl Metrics {
             jobs: Family::default(),
             oldest_due: Gauge::default(),
             connector_state: Family::default(),
+            in_flight: Family::default(),
+            in_flight_limit: Family::default(),
+            pace: Family::default(),
+            budget_spent: Family::default(),
             sse_clients: Gauge::default(),
             pruned: Counter::default(),
             service_errors: Family::default(),
@@ -173,6 +232,10 @@ impl Metrics {
         add(&mut registry, JOBS, metrics.jobs.clone());
         add(&mut registry, OLDEST_DUE, metrics.oldest_due.clone());
         add(&mut registry, CONNECTOR_UP, metrics.connector_state.clone());
+        add(&mut registry, IN_FLIGHT, metrics.in_flight.clone());
+        add(&mut registry, IN_FLIGHT_LIMIT, metrics.in_flight_limit.clone());
+        add(&mut registry, PACE, metrics.pace.clone());
+        add(&mut registry, BUDGET_SPENT, metrics.budget_spent.clone());
         add(&mut registry, SSE_CLIENTS, metrics.sse_clients.clone());
         add(&mut registry, PRUNED, metrics.pruned.clone());
         add(&mut registry, SERVICE_ERRORS, metrics.service_errors.clone());
@@ -235,6 +298,34 @@ impl Metrics {
         }
     }
 
+    /// What a connector has of what it may.
+    pub(crate) fn set_limits(&self, row: &ConnectorRow, now_ms: i64) {
+        let labels = ConnectorLabels { connector: row.name.clone() };
+        self.in_flight.get_or_create(&labels).set(i64::from(row.in_flight));
+        match row.limits.in_flight {
+            Some(limit) => drop(self.in_flight_limit.get_or_create(&labels).set(i64::from(limit))),
+            None => drop(self.in_flight_limit.remove(&labels)),
+        }
+        match row.pace.as_ref().and_then(|pace| pace.at(now_ms)) {
+            Some(rate) => drop(self.pace.get_or_create(&labels).set(f64::from(rate.0) / 60_000.0)),
+            None => drop(self.pace.remove(&labels)),
+        }
+    }
+
+    /// Replaces the shares of budgets that are spent.
+    pub(crate) fn set_budgets(&self, rows: &[TenantRow]) {
+        self.budget_spent.clear();
+        for row in rows {
+            let unit = |unit: &Unit| row.spent.units.get(unit).copied().unwrap_or_default();
+            let units = row.limits.budget_units.iter().map(|(of, budget)| (of.as_str(), *budget, unit(of)));
+            let money = row.limits.budget_usd.map(|budget| ("usd", budget, row.spent.usd));
+            for (unit, budget, spent) in units.chain(money) {
+                let labels = BudgetLabels { tenant: row.tenant.clone(), unit: unit.to_owned() };
+                self.budget_spent.get_or_create(&labels).set(share(spent, budget));
+            }
+        }
+    }
+
     pub(crate) fn sse_client(&self) -> SseClient {
         self.sse_clients.inc();
         SseClient(self.sse_clients.clone())
@@ -266,6 +357,11 @@ impl Metrics {
         }
         Ok(page)
     }
+}
+
+/// A share, divided in decimals so that all of a budget is 1 and not nearly so. Nothing at all is all of no budget.
+fn share(spent: Decimal, budget: Decimal) -> f64 {
+    spent.checked_div(budget).and_then(|share| share.to_f64()).unwrap_or(1.0)
 }
 
 fn add(registry: &mut Registry, info: MetricInfo, metric: impl prometheus_client::registry::Metric) {
@@ -305,7 +401,67 @@ mod tests {
         metrics.set_jobs(&[("flux".to_owned(), JobState::Running, 3)]);
         metrics.set_connector("flux", "open");
         metrics.service_failed("prune");
+        metrics.set_limits(&row(), 0);
+        metrics.set_budgets(&[spender()]);
         metrics
+    }
+
+    fn row() -> ConnectorRow {
+        let rate = longhaul_store::Rate::per_second(3);
+        ConnectorRow {
+            name: "flux".to_owned(),
+            state: longhaul_store::ConnectorState::Open,
+            in_flight: 7,
+            queued: 0,
+            last_check: None,
+            limits: longhaul_registry::ConnectorLimits { in_flight: Some(24), ..Default::default() },
+            pace: Some(longhaul_store::Pace {
+                rate,
+                gain: rate,
+                ends: longhaul_store::Rate::per_second(9),
+                since_ms: 0,
+            }),
+            requests: longhaul_store::Meter::default(),
+            next_start_ms: None,
+            next_request_ms: None,
+            tenants_waiting: 0,
+        }
+    }
+
+    fn spender() -> TenantRow {
+        let limits = longhaul_store::TenantLimits {
+            weight: 1,
+            budget_usd: Some("0.30".parse().unwrap()),
+            budget_units: [(Unit::Credits, "300".parse().unwrap())].into(),
+        };
+        let mut spent = longhaul_store::Amounts::default();
+        for _ in 0..3 {
+            spent.add(Unit::Credits, "10".parse().unwrap(), Some("0.1".parse().unwrap()));
+        }
+        let reserved = longhaul_store::Amounts::default();
+        TenantRow { tenant: "acme".to_owned(), month: longhaul_store::Month(202_611), limits, spent, reserved }
+    }
+
+    #[test]
+    fn limits_are_told_as_they_stand() {
+        let metrics = filled();
+        let page = metrics.text(&[], false).unwrap();
+        for line in [
+            "longhaul_connector_in_flight{connector=\"flux\"} 7",
+            "longhaul_connector_in_flight_limit{connector=\"flux\"} 24",
+            "longhaul_connector_pace_requests_per_second{connector=\"flux\"} 3.0",
+            "longhaul_budget_spent_ratio{tenant=\"acme\",unit=\"usd\"} 1.0",
+            "longhaul_budget_spent_ratio{tenant=\"acme\",unit=\"credits\"} 0.1",
+        ] {
+            assert!(page.lines().any(|told| told == line), "{line}: {page}");
+        }
+        // A pace that is over and a limit that is gone vanish.
+        metrics.set_limits(&ConnectorRow { limits: Default::default(), ..row() }, 10 * 60_000);
+        metrics.set_budgets(&[]);
+        let page = metrics.text(&[], false).unwrap();
+        for gone in ["in_flight_limit{", "pace_requests_per_second{", "spent_ratio{"] {
+            assert!(!page.contains(gone), "{gone}: {page}");
+        }
     }
 
     #[test]

@@ -15,12 +15,13 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use longhaul_registry::{Connector, JobRequest, Problem, Step};
-use longhaul_store::{Job, JobBody, NewEvent, Submission, Submitted};
+use longhaul_registry::{Connector, JobRequest, Problem, Step, Unit};
+use longhaul_store::{Estimate, Job, JobBody, NewEvent, Submission, Submitted};
 use longhaul_vendors::Prepared;
 use rust_decimal::Decimal;
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -37,6 +38,7 @@ pub(crate) struct Admitted {
     prepared: Prepared,
     estimate: Vec<EstimateLine>,
     cost_usd: Option<Decimal>,
+    takes: Estimate,
     blobs: Vec<Blob>,
 }
 
@@ -183,7 +185,9 @@ pub(crate) async fn admit_tree(
     {
         return Err(too_dear(cost, max));
     }
-    Ok(Admitted { request, tenant, connector, prepared, estimate, cost_usd, blobs })
+    let takes = takes(&connector, &prepared, cost_usd, request.limits.max_cost_usd);
+    within_budget(api, &tenant, &takes).await?;
+    Ok(Admitted { request, tenant, connector, prepared, estimate, cost_usd, takes, blobs })
 }
 
 fn refused(problems: &mut Vec<Problem>) -> ApiError {
@@ -210,12 +214,45 @@ fn price(connector: &Connector, prepared: &Prepared) -> (Vec<EstimateLine>, Opti
     (lines, cost)
 }
 
+/// What a job counts for against its tenant's budgets. Where the module cannot say, money is what the job may cost at
+/// most, and the quantity of the vendor's unit is not known.
+fn takes(connector: &Connector, prepared: &Prepared, cost_usd: Option<Decimal>, max: Option<Decimal>) -> Estimate {
+    let mut units: BTreeMap<Unit, Option<Decimal>> = [(connector.vendor.unit, None)].into();
+    for usage in &prepared.estimate {
+        let sum = units.entry(usage.unit).or_insert(None);
+        *sum = Some(sum.unwrap_or_default().saturating_add(usage.quantity));
+    }
+    Estimate { usd: cost_usd.or(max), units }
+}
+
 fn too_dear(cost: Decimal, max: Decimal) -> ApiError {
     let message = format!("the estimate of {} USD is above limits.max_cost_usd = {}", decimal(cost), decimal(max));
     let hint = "raise limits.max_cost_usd or ask for less; ?dry_run=true shows the estimate; nothing was spent";
     let problem = Problem::new("limits.max_cost_usd", "limit_exceeded", message.clone());
     let error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "limit_exceeded", message, hint);
     ApiError { problems: vec![problem.allowed(json!({"min": decimal(cost)}))], ..error }
+}
+
+/// Refuses a job that cannot start this month, because what its tenant has booked leaves no room for it. One that only
+/// waits for jobs under way to turn out cheaper, or for a place, is taken in.
+async fn within_budget(api: &Api, tenant: &str, takes: &Estimate) -> ApiResult<()> {
+    if !api.options.budgeted.contains(tenant) {
+        return Ok(());
+    }
+    let rows = api.store.tenants(std::slice::from_ref(&tenant.to_owned())).await?;
+    let passed = rows.first().and_then(|row| Some((row, row.limits.passed(&row.spent, takes)?)));
+    let Some((row, passed)) = passed else { return Ok(()) };
+    let unit = passed.unit.map_or("USD", Unit::as_str);
+    let job = passed.job.map_or_else(String::new, |job| format!("; this job is to take {} {unit}", decimal(job)));
+    let message = format!(
+        "the budget of tenant {tenant} for {} is {} {unit}, of which {} are spent{job}",
+        row.month,
+        decimal(passed.budget),
+        decimal(passed.used),
+    );
+    let key = if passed.unit.is_some() { "budget_units_per_month" } else { "budget_usd_per_month" };
+    let hint = format!("raise {key} of [tenants.{tenant}], ask for less, or submit it next month; nothing was spent");
+    Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "limit_exceeded", message, hint))
 }
 
 impl Admitted {
@@ -251,6 +288,7 @@ impl Admitted {
             job,
             output_path: self.request.output_path.clone(),
             body: JobBody {
+                estimate: self.takes,
                 request: self.request,
                 prepared: self.prepared.request,
                 model: self.prepared.model,

@@ -5,7 +5,9 @@ use crate::error::ApiError;
 use crate::openapi::{StateDoc, TaskDoc};
 use chrono::{DateTime, SecondsFormat};
 use longhaul_registry::{MediaSpec, Problem, QuestionKind, SpecCheck, Step, Task, Unit, UsageSource};
-use longhaul_store::{Artifact, CancelOutcome, Event, Job, JobError, JobRecord, JobState, UsageLine, When};
+use longhaul_store::{
+    Artifact, CancelOutcome, Event, Job, JobError, JobRecord, JobState, UsageLine, WaitReason, Waiting, When,
+};
 use rust_decimal::Decimal;
 use serde::Serialize;
 use serde_json::Value;
@@ -56,6 +58,8 @@ pub struct JobJson {
     pub errors: u32,
     /// What is due next; null in a final state and when parked.
     pub step: Option<StepJson>,
+    /// What holds the due step back; null where nothing does.
+    pub waiting: Option<WaitingJson>,
     /// 0 to 1, where the vendor says it.
     pub progress: Option<f32>,
     /// The vendor's id, once known.
@@ -100,6 +104,26 @@ pub struct StepJson {
     pub kind: Step,
     /// When.
     pub due_at: Option<String>,
+}
+
+/// Why a due step is not run yet.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = Waiting)]
+pub struct WaitingJson {
+    /// `in_flight, start_rate, request_rate, cooling, parked, paused, budget, fair_share`.
+    #[schema(value_type = String, example = "in_flight")]
+    pub reason: WaitReason,
+    /// For people.
+    #[schema(example = "24 of 24 at the vendor")]
+    pub detail: String,
+    /// When that ends by itself, where it is known.
+    pub until: Option<String>,
+}
+
+impl From<Waiting> for WaitingJson {
+    fn from(waiting: Waiting) -> Self {
+        Self { reason: waiting.reason, detail: waiting.detail, until: waiting.until_ms.map(time) }
+    }
 }
 
 /// A question that a vendor asks.
@@ -245,6 +269,7 @@ impl JobJson {
             polls: job.polls,
             errors: job.errors,
             step: job.step.map(|kind| StepJson { kind, due_at: job.due_at.map(instant) }),
+            waiting: None,
             progress: job.progress,
             vendor_job_id: job.vendor_job_id.clone(),
             question: job.question.as_ref().map(QuestionJson::from),

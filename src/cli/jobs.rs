@@ -216,6 +216,7 @@ pub fn show_job(output: Output, job: &Value) {
     } else {
         format!("{}: {}\n{}", text(&error["code"]), text(&error["message"]), text(&error["hint"]))
     };
+    let waiting = waiting_line(&job["waiting"]);
     let question = &job["question"];
     let question = if question.is_null() {
         String::new()
@@ -238,6 +239,7 @@ pub fn show_job(output: Output, job: &Value) {
                 "next step",
                 format!("{} {}", text(&job["step"]["kind"]), second(&job["step"]["due_at"])).trim().to_owned(),
             ),
+            ("waits", waiting),
             ("at the vendor", text(&job["vendor_job_id"])),
             ("question", question),
             ("cancel", text(&job["cancel"]["outcome"])),
@@ -250,6 +252,16 @@ pub fn show_job(output: Output, job: &Value) {
             ("archived", if job["archived"] == json!(true) { "yes".to_owned() } else { String::new() }),
         ],
     );
+}
+
+/// Why a job waits, in words.
+fn waiting_line(waiting: &Value) -> String {
+    if waiting.is_null() {
+        return String::new();
+    }
+    let until = second(&waiting["until"]);
+    let until = if until.is_empty() { until } else { format!(", until {until}") };
+    format!("{}: {}{until}", text(&waiting["reason"]), text(&waiting["detail"]))
 }
 
 /// One artifact in words.

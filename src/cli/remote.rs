@@ -12,15 +12,24 @@ const CHECK_PATIENCE: Duration = Duration::from_secs(45);
 /// Between two looks at it.
 const LOOK: Duration = Duration::from_millis(200);
 
-const CONNECTOR_COLUMNS: [Column; 7] = [
+const CONNECTOR_COLUMNS: [Column; 8] = [
     ("connector", |row| text(&row["name"])),
     ("vendor", |row| text(&row["vendor"])),
     ("state", |row| text(&row["state"])),
-    ("in flight", |row| text(&row["in_flight"])),
+    ("in flight", |row| of_limit(&row["in_flight"], &row["limits"]["in_flight"])),
     ("queued", |row| text(&row["queued"])),
+    ("slowed to", |row| slowed(&row["pace"])),
     ("last check", |row| check_words(&row["last_check"])),
     ("reason", |row| text(&row["reason"])),
 ];
+
+fn of_limit(has: &Value, may: &Value) -> String {
+    if may.is_null() { text(has) } else { format!("{}/{}", text(has), text(may)) }
+}
+
+fn slowed(pace: &Value) -> String {
+    if pace.is_null() { String::new() } else { format!("{}/s", text(&pace["requests_per_second"])) }
+}
 
 fn check_words(check: &Value) -> String {
     match check["ok"].as_bool() {

@@ -4,11 +4,13 @@ pub mod env;
 
 use longhaul_registry::shape::{Field, Shape, may};
 use longhaul_registry::{
-    CONNECTOR_SECTION, Connector, ConnectorConfig, Document, FileProblem, FileProblems, Problem, Registry, resolve,
+    CONNECTOR_SECTION, Connector, ConnectorConfig, Document, FileProblem, FileProblems, Problem, Registry, Unit,
+    resolve,
 };
+use longhaul_store::{Limits, TenantLimits};
 use rust_decimal::Decimal;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -113,6 +115,9 @@ pub struct TenantSection {
     /// Money a month.
     #[serde(default)]
     pub budget_usd_per_month: Option<Decimal>,
+    /// Quantities a month, by unit.
+    #[serde(default)]
+    pub budget_units_per_month: BTreeMap<Unit, Decimal>,
 }
 
 fn one() -> u32 {
@@ -183,8 +188,26 @@ const FIELDS: &[Field] = &[
     may("connectors", Shape::Map(&Shape::Table(CONNECTOR_SECTION))),
     may(
         "tenants",
-        Shape::Map(&Shape::Table(&[may("weight", Shape::Count), may("budget_usd_per_month", Shape::Decimal)])),
+        Shape::Map(&Shape::Table(&[
+            may("weight", Shape::Count),
+            may("budget_usd_per_month", Shape::Decimal),
+            may("budget_units_per_month", Shape::Table(UNIT_BUDGETS)),
+        ])),
     ),
+];
+
+/// Every unit but dollars, whose budget is `budget_usd_per_month`.
+const UNIT_BUDGETS: &[Field] = &[
+    may("credits", Shape::Decimal),
+    may("tokens_in", Shape::Decimal),
+    may("tokens_out", Shape::Decimal),
+    may("characters", Shape::Decimal),
+    may("seconds", Shape::Decimal),
+    may("images", Shape::Decimal),
+    may("megapixels", Shape::Decimal),
+    may("requests", Shape::Decimal),
+    may("acu", Shape::Decimal),
+    may("units", Shape::Decimal),
 ];
 
 /// Reads the configuration: the named file, else `longhaul.toml` in the current folder where there is one, else the
@@ -421,6 +444,12 @@ impl Config {
             if tenant.budget_usd_per_month.is_some_and(|budget| budget.is_sign_negative()) {
                 wrong(&format!("{path}.budget_usd_per_month"), "out_of_range", "at least 0".to_owned());
             }
+            for (unit, budget) in &tenant.budget_units_per_month {
+                if budget.is_sign_negative() {
+                    let path = format!("{path}.budget_units_per_month.{unit}");
+                    wrong(&path, "out_of_range", "at least 0".to_owned());
+                }
+            }
         }
         problems
     }
@@ -450,29 +479,6 @@ impl Config {
                 "serve answers /healthz, /readyz and /metrics where the API listens",
             ));
         }
-        for (name, connector) in &self.connectors {
-            let limits = &connector.limits;
-            let late =
-                "only limits.in_flight is kept by this version; the vendor's own answers slow it down beyond that";
-            if limits.starts_per_minute.is_some() {
-                found.push((format!("connectors.{name}.limits.starts_per_minute"), late));
-            }
-            if limits.requests_per_second.is_some() {
-                found.push((format!("connectors.{name}.limits.requests_per_second"), late));
-            }
-        }
-        for (name, tenant) in &self.tenants {
-            if tenant.weight != 1 {
-                found.push((
-                    format!("tenants.{name}.weight"),
-                    "this version starts jobs by priority and age, whoever's they are",
-                ));
-            }
-            if tenant.budget_usd_per_month.is_some() {
-                let instead = "no monthly budget is kept by this version; use limits.max_cost_usd on the jobs";
-                found.push((format!("tenants.{name}.budget_usd_per_month"), instead));
-            }
-        }
         found
     }
 
@@ -497,6 +503,31 @@ impl Config {
         let shown = self.file.as_ref().map_or_else(|| FILE.to_owned(), |path| path.display().to_string());
         let document = Document::parse(shown, &text).map_err(FileProblems)?;
         Err(FileProblems(self.overridden.claim(document.place(problems))))
+    }
+
+    /// The limits that hold fleet-wide.
+    #[must_use]
+    pub fn limits(&self, connectors: &BTreeMap<String, Arc<Connector>>) -> Limits {
+        let tenants = self.tenants.iter().map(|(name, tenant)| {
+            let limits = TenantLimits {
+                weight: tenant.weight,
+                budget_usd: tenant.budget_usd_per_month,
+                budget_units: tenant.budget_units_per_month.clone(),
+            };
+            (name.clone(), limits)
+        });
+        Limits {
+            connectors: connectors.values().map(|connector| (connector.name.clone(), connector.limits)).collect(),
+            tenants: tenants.collect(),
+        }
+    }
+
+    /// Tenants that have a monthly budget.
+    #[must_use]
+    pub fn budgeted(&self) -> BTreeSet<String> {
+        let has =
+            |tenant: &TenantSection| tenant.budget_usd_per_month.is_some() || !tenant.budget_units_per_month.is_empty();
+        self.tenants.iter().filter(|(_, tenant)| has(tenant)).map(|(name, _)| name.clone()).collect()
     }
 
     /// The folder for files under way.

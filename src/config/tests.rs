@@ -107,10 +107,9 @@ fn what_has_no_effect_is_said_and_the_defaults_all_have_one() {
     };
     assert_eq!(keys(""), Vec::<String>::new());
     assert_eq!(keys("[store]\ndurability = \"everysec\"\n"), ["store.durability"]);
-    let text = "[connectors.a]\nvendor = \"flux\"\nlimits = { in_flight = 3, starts_per_minute = 4 }\n";
-    assert_eq!(keys(text), ["connectors.a.limits.starts_per_minute"]);
-    let text = "[tenants.a]\nweight = 3\nbudget_usd_per_month = \"5\"\n";
-    assert_eq!(keys(text), ["tenants.a.weight", "tenants.a.budget_usd_per_month"]);
+    let text = "[connectors.a]\nvendor = \"flux\"\nlimits = { in_flight = 3, starts_per_minute = 4 }\n\
+                [tenants.a]\nweight = 3\nbudget_usd_per_month = \"5\"\n";
+    assert_eq!(keys(text), Vec::<String>::new());
 }
 
 #[test]
@@ -120,4 +119,31 @@ fn artifacts_go_where_they_can() {
         assert!(found.first().is_some_and(|told| told.contains(":2: artifacts.url")), "{url}: {found:?}");
     }
     assert!(problems("[artifacts]\nurl = \"s3://bucket/prefix\"\n", &[]).is_empty());
+}
+
+#[test]
+fn limits_are_what_the_file_says() {
+    let text = "[connectors.a]\nvendor = \"flux\"\ncredential = \"env:K\"\n\
+                limits = { in_flight = 3, starts_per_minute = 4, requests_per_second = 5 }\n\
+                [tenants.acme]\nweight = 3\nbudget_usd_per_month = \"0.30\"\n\
+                budget_units_per_month = { characters = \"100000\" }\n";
+    let config = parse("f", text, &[]).unwrap();
+    let limits = config.limits(&config.resolve(&Registry::builtin().unwrap()).unwrap());
+    let caps = limits.connectors["a"];
+    assert_eq!((caps.in_flight, caps.starts_per_minute, caps.requests_per_second), (Some(3), Some(4), Some(5)));
+    let acme = &limits.tenants["acme"];
+    assert_eq!((acme.weight, acme.budget_usd), (3, Some("0.3".parse().unwrap())));
+    assert_eq!(acme.budget_units, [(Unit::Characters, "100000".parse().unwrap())].into());
+}
+
+#[test]
+fn a_budget_names_a_unit_and_is_not_below_zero() {
+    for (line, told) in [
+        ("budget_units_per_month = { credit = \"5\" }", "`credits`"),
+        ("budget_units_per_month = { credits = \"-5\" }", "tenants.a.budget_units_per_month.credits"),
+        ("budget_units_per_month = { usd = \"5\" }", "tenants.a.budget_units_per_month.usd"),
+    ] {
+        let found = problems(&format!("[tenants.a]\n{line}\n"), &[]);
+        assert!(found.first().is_some_and(|problem| problem.contains(told)), "{line}: {found:?}");
+    }
 }

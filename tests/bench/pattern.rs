@@ -3,7 +3,7 @@
 
 use crate::Outcome;
 use longhaul_registry::JobRequest;
-use longhaul_store::{Job, JobBody, NewEvent, SqliteOptions, SqliteStore, Store, Submission};
+use longhaul_store::{Estimate, Job, JobBody, NewEvent, SqliteOptions, SqliteStore, Store, Submission};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -73,7 +73,13 @@ fn submission(at: u64) -> Outcome<Submission> {
     let prepared = json!({
         "path": "/v1/flux-2-pro", "body": {"prompt": words, "width": 1536, "height": 864, "output_format": "png"},
     });
-    let body = JobBody { request, prepared, model: Some("flux-2-pro".to_owned()), start_silence: None };
+    let body = JobBody {
+        request,
+        prepared,
+        model: Some("flux-2-pro".to_owned()),
+        start_silence: None,
+        estimate: Estimate::default(),
+    };
     let data = json!({"from": null, "to": "queued"});
     let events = vec![NewEvent { kind: "state".to_owned(), step: None, data }];
     Ok(Submission { job, body, idempotency: None, output_path: None, events, usage: Vec::new() })

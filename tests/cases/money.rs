@@ -94,17 +94,32 @@ fn csv_column(csv: &str, name: &str) -> Vec<Decimal> {
 
 async fn no_tail() {
     let vendors = Vendors::start(Duration::from_millis(100)).await;
-    let server = Setup::new().long_leases().connector(&vendors, "flux", "limits = { in_flight = 200 }").serve().await;
+    let setup = Setup::new().long_leases().connector(&vendors, "flux", "limits = { in_flight = 200 }");
+    let server = setup.with("[tenants.acme]\nbudget_usd_per_month = \"0.30\"").serve().await;
     vendors.script(ready_at_once(&json!(10), "64x64")).await;
-    for n in 1..=3 {
+    let dot = |n: usize| {
         let mut job = image(&format!("dot {n}"), 64, 64);
         job["tenant"] = json!("acme");
         job["limits"] = json!({"max_cost_usd": "0.10"});
-        let id = server.submit(job).await;
+        job
+    };
+    for n in 1..=3 {
+        let id = server.submit(dot(n)).await;
         let job = server.job_in(&id, &["succeeded"]).await;
         succeeded(&job);
         assert_eq!(decimal(&job["cost_usd"]), exactly("0.1"), "{job:#}");
     }
+    let (status, refused) = server.post("/v1/jobs", dot(4)).await;
+    assert_eq!((status, &refused["error"]["code"]), (422, &json!("limit_exceeded")), "{refused:#}");
+    let said = refused["error"]["message"].as_str().unwrap_or_default();
+    assert!(said.contains("budget") && said.contains("0.3 USD"), "the budget is named: {said}");
+    assert_eq!(vendors.starts("flux"), 3, "no paid start");
+    let spent = ["tenant=\"acme\"", "unit=\"usd\""];
+    let all = crate::support::until("the whole budget is spent", || async {
+        let share = server.metric("longhaul_budget_spent_ratio", &spent).await;
+        (share > 0.9).then_some(share)
+    });
+    assert!(all.await.to_bits() == 1.0_f64.to_bits(), "1, and nothing near it");
     vendors.script(ready_at_once(&json!(7), "64x64")).await;
     let jobs: Vec<Value> = (0..200)
         .map(|n| {

@@ -21,6 +21,7 @@ mod demo;
 mod docs;
 mod first;
 mod kill;
+mod limits;
 mod ops;
 mod readme;
 mod retention;

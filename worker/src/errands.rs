@@ -11,7 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use longhaul_registry::{Connector, Failure, FailureKind, Input, JobRequest, Retry, Step, Task};
-use longhaul_store::{Job, JobBody};
+use longhaul_store::{Estimate, Job, JobBody};
 use longhaul_vendors::{Call, JobVendor};
 use ring::hmac;
 use secrecy::ExposeSecret;
@@ -135,7 +135,13 @@ fn nobody(connector: &Connector) -> (Job, JobBody) {
         on_unknown_start: Default::default(),
     };
     let job = Job::queued("check".to_owned(), "default".to_owned(), connector.vendor.vendor.clone(), &request);
-    let body = JobBody { request, prepared: serde_json::Value::Null, model: None, start_silence: None };
+    let body = JobBody {
+        request,
+        prepared: serde_json::Value::Null,
+        model: None,
+        start_silence: None,
+        estimate: Estimate::default(),
+    };
     (job, body)
 }
 

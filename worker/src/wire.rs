@@ -16,6 +16,7 @@ use longhaul_store::{
 };
 use longhaul_vendors::{BoxFuture, Call, InputData, OtherStart, Reply, Transport};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// What every session of a worker shares.
@@ -43,6 +44,8 @@ pub struct LiveSession {
     recorder: Arc<Recorder>,
     fence: Fence,
     start_silence: Duration,
+    /// Requests to the vendor's own API that were not told yet.
+    requests: AtomicU32,
 }
 
 impl Wire for LiveWire {
@@ -76,6 +79,7 @@ impl Wire for LiveWire {
             recorder,
             fence,
             start_silence,
+            requests: AtomicU32::new(0),
         }))
     }
 }
@@ -95,6 +99,7 @@ impl Transport for LiveSession {
                 return Box::pin(std::future::ready(Err(lease_ran_out())));
             }
         }
+        self.requests.fetch_add(1, Ordering::Relaxed);
         self.transport.call(call)
     }
 
@@ -171,7 +176,15 @@ impl Session for LiveSession {
         self
     }
 
+    fn take_requests(&self) -> u32 {
+        self.requests.swap(0, Ordering::Relaxed)
+    }
+
     async fn download(&self, url: &str, with_key: bool) -> Result<Downloaded, Failure> {
+        if with_key {
+            // Files behind the key are the API's; those on a public link are no call that its rate counts.
+            self.requests.fetch_add(1, Ordering::Relaxed);
+        }
         self.transport.download("download", url, with_key).await
     }
 }
@@ -246,7 +259,13 @@ mod tests {
             let request = json!({"connector": connector, "task": "speech", "instructions": format!("{at}")});
             let request: JobRequest = serde_json::from_value(request).unwrap();
             let job = Job::queued(format!("job_{at}"), format!("tenant-{at}"), "elevenlabs".to_owned(), &request);
-            let body = JobBody { request, prepared: json!({"n": at}), model: None, start_silence: None };
+            let body = JobBody {
+                request,
+                prepared: json!({"n": at}),
+                model: None,
+                start_silence: None,
+                estimate: Default::default(),
+            };
             let (idempotency, output_path, mut after) = (None, None, job.clone());
             let new = Submission { job, body, idempotency, output_path, events: Vec::new(), usage: Vec::new() };
             store.submit(vec![new]).await.unwrap();

@@ -33,7 +33,9 @@ impl Service for Gauges {
         let now_ms = self.store.now_ms().await?;
         for row in self.store.connectors().await? {
             self.metrics.set_connector(&row.name, state_word(&row.state, now_ms));
+            self.metrics.set_limits(&row, now_ms);
         }
+        self.metrics.set_budgets(&self.store.tenants(&[]).await?);
         Ok(EVERY)
     }
 }

@@ -1,8 +1,9 @@
 //! The job as the store keeps it, and everything that hangs on it.
 
-use crate::When;
+use crate::{Estimate, Meter, Pace, When};
 use longhaul_registry::{
-    Answer, Failure, JobRequest, MediaSpec, Question, SentStart, SpecCheck, Step, Task, Unit, UsageSource,
+    Answer, ConnectorLimits, Failure, JobRequest, MediaSpec, Question, SentStart, SpecCheck, Step, Task, Unit,
+    UsageSource,
 };
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
@@ -375,6 +376,9 @@ pub struct JobBody {
     /// How long its start may stay silent, where it is not the vendor's figure.
     #[serde(default, with = "longhaul_registry::millis::option")]
     pub start_silence: Option<std::time::Duration>,
+    /// What it is expected to take, for its tenant's budgets.
+    #[serde(default, skip_serializing_if = "Estimate::is_unknown")]
+    pub estimate: Estimate,
 }
 
 /// One line of a job's history, before the store numbers and dates it.
@@ -568,6 +572,18 @@ pub struct ConnectorRow {
     pub queued: u64,
     /// The last free check: `{at_ms, ok, code?, message?}`.
     pub last_check: Option<Value>,
+    /// Its caps, as they were set.
+    pub limits: ConnectorLimits,
+    /// How fast its vendor bears requests, since it refused some.
+    pub pace: Option<Pace>,
+    /// Its requests as they went out lately.
+    pub requests: Meter,
+    /// When its start rate lets the next start through; `None`: now.
+    pub next_start_ms: Option<i64>,
+    /// When its request rate lets the next step through; `None`: now.
+    pub next_request_ms: Option<i64>,
+    /// Tenants with a due start that waits here, those over their budget left out.
+    pub tenants_waiting: u32,
 }
 
 /// An API token as the store keeps it: hashed.

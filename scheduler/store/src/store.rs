@@ -1,13 +1,12 @@
 //! The `Store` trait: what any engine must do, and nothing about when.
 
 use crate::{
-    Artifact, Chore, ClaimedChore, ConnectorRow, ConnectorState, Event, Job, JobBody, JobState, NewEvent, Record,
-    StoredExchange, TokenRow, Transition, UsageLine,
+    Artifact, Chore, ClaimedChore, ConnectorRow, ConnectorState, Event, Job, JobBody, JobState, Limits, NewEvent, Pace,
+    Record, StoredExchange, TenantRow, TokenRow, Transition, UsageLine,
 };
 use async_trait::async_trait;
 use longhaul_registry::Unit;
 use rust_decimal::Decimal;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast;
@@ -197,8 +196,8 @@ pub trait Store: Send + Sync + 'static {
     /// The store's time, milliseconds since 1970.
     async fn now_ms(&self) -> StoreResult<i64>;
 
-    /// Says how many jobs each connector may have at the vendor. A connector without a line has no cap.
-    async fn set_limits(&self, in_flight: BTreeMap<String, u32>) -> StoreResult<()>;
+    /// Sets every limit, in place of those before. Buckets and paces stay as they are.
+    async fn set_limits(&self, limits: Limits) -> StoreResult<()>;
 
     /// Takes jobs in, each of them atomically; answers in order.
     async fn submit(&self, jobs: Vec<Submission>) -> StoreResult<Vec<Submitted>>;
@@ -209,9 +208,14 @@ pub trait Store: Send + Sync + 'static {
 
     /// Leases up to `n` due jobs: first steps of jobs already at a vendor (outputs before others, those whose links
     /// die soonest first; then by due time), then fresh starts by priority and due time. A fresh start
-    /// is handed out only where its connector is open and has a free place, which it takes at once. A
-    /// parked connector's jobs are not handed out at all. An expired lease is a due job; taking one over
-    /// counts a kill.
+    /// is handed out only where its connector is open and has a free place and a start token, both of which it takes at
+    /// once, and where its tenant's budgets cover it ([`crate::TenantLimits::passed`]); tenants share a connector's
+    /// starts by weight ([`crate::limits::Turns`]). Any step takes one of its connector's request tokens, and waits
+    /// where there is none. A parked connector's jobs are not handed out at all. An expired lease is a due job; taking
+    /// one over counts a kill.
+    ///
+    /// What waits for a limit alone is never late in [`Store::oldest_due`], and `next_due` says when a bucket lets it
+    /// through.
     async fn claim(&self, worker: &str, n: usize, lease: Duration) -> StoreResult<Claim>;
 
     /// Extends leases; `false` for one that is lost.
@@ -286,6 +290,16 @@ pub trait Store: Send + Sync + 'static {
 
     /// Every connector that has a state or jobs.
     async fn connectors(&self) -> StoreResult<Vec<ConnectorRow>>;
+
+    /// Takes requests that a step made beyond its one from its connector's bucket, which may go below zero.
+    async fn charge(&self, connector: &str, requests: u32) -> StoreResult<()>;
+
+    /// Sets how fast a connector's vendor bears requests ([`Pace::shrunk`]); the last call counts.
+    async fn set_pace(&self, connector: &str, pace: Pace) -> StoreResult<()>;
+
+    /// What tenants spent and set aside in the present UTC month: these, or, where none are named, every tenant with
+    /// limits of its own or with anything spent or set aside, by name.
+    async fn tenants(&self, names: &[String]) -> StoreResult<Vec<TenantRow>>;
 
     /// Sets how a connector fares.
     async fn set_connector(&self, name: &str, state: ConnectorState) -> StoreResult<()>;

@@ -30,6 +30,7 @@ impl Runner {
         self.metrics.outcome(&hand.job, &outcome);
         if let Some(failure) = failure_of(&outcome) {
             self.tell_connector(hand, outcome.step(), failure).await;
+            self.slow_down(hand, failure).await;
         }
         loop {
             let mut transition = advance(&hand.job, outcome.clone(), self.rules(hand));

@@ -14,6 +14,11 @@ pub trait Session: Transport {
     /// The exchanges so far, redacted; empties the record.
     fn take_exchanges(&self) -> Vec<RawExchange>;
 
+    /// Requests that went to the vendor's own API since this was last asked.
+    fn take_requests(&self) -> u32 {
+        0
+    }
+
     /// Itself as what vendor modules call.
     fn as_transport(&self) -> &dyn Transport;
 

@@ -5,6 +5,7 @@
 
 mod committing;
 mod hands;
+mod pacing;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -73,6 +74,10 @@ pub(crate) struct Hand {
     pub(crate) holding: Holding,
     /// Outputs that the answer before carried: fetched without asking again.
     pub(crate) drafts: Option<Vec<ArtifactDraft>>,
+    /// Sessions opened under this lease whose requests were not counted yet.
+    pub(crate) opened: Vec<Arc<dyn Session>>,
+    /// The claim's own request token is used up.
+    pub(crate) token_used: bool,
 }
 
 /// Whether the runner goes on with a job.
@@ -101,8 +106,26 @@ impl Runner {
                 return;
             };
             let Claimed { job, rev, body, lease } = claimed;
-            let mut hand = Hand { job, rev, body, lease, time, connector, vendor, holding, drafts: None };
-            while self.step(&mut hand).await == Flow::Go {}
+            let mut hand = Hand {
+                job,
+                rev,
+                body,
+                lease,
+                time,
+                connector,
+                vendor,
+                holding,
+                drafts: None,
+                opened: Vec::new(),
+                token_used: false,
+            };
+            loop {
+                let flow = self.step(&mut hand).await;
+                self.charge(&mut hand).await;
+                if flow == Flow::Stop {
+                    break;
+                }
+            }
         }
         .instrument(span)
         .await;

@@ -53,9 +53,11 @@ impl Hand {
 }
 
 impl Runner {
-    fn open(&self, hand: &Hand, step: Step) -> Result<Arc<dyn Session>, Failure> {
+    fn open(&self, hand: &mut Hand, step: Step) -> Result<Arc<dyn Session>, Failure> {
         let fence = hand.holding.fence();
-        self.wire.open(&hand.connector, &hand.job, &hand.body, step, hand.vendor.adapter(), fence)
+        let session = self.wire.open(&hand.connector, &hand.job, &hand.body, step, hand.vendor.adapter(), fence)?;
+        hand.opened.push(session.clone());
+        Ok(session)
     }
 
     pub(crate) async fn start(&self, hand: &mut Hand) -> Flow {

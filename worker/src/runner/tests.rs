@@ -10,10 +10,13 @@ use longhaul_registry::{
     PollAnswer, Problem, Registry, Report, StartAnswer, resolve,
 };
 use longhaul_store::clock::SystemClock;
-use longhaul_store::{Artifact, JobState, RawExchange, Signal, SqliteOptions, SqliteStore, Submission, Submitted};
+use longhaul_store::{
+    Artifact, Estimate, JobState, RawExchange, Signal, SqliteOptions, SqliteStore, Submission, Submitted,
+};
 use longhaul_vendors::{BoxFuture, Call, Context, InputData, JobView, Prepared, Reply, Transport};
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A vendor that keeps books: how often each attempt was bought, how often each job was polled.
 #[derive(Default)]
@@ -85,8 +88,9 @@ impl JobVendor for Acme {
     }
 }
 
-struct NoWire;
-struct NoSession;
+/// Opens sessions each of which makes so many requests.
+struct NoWire(u32);
+struct NoSession(AtomicU32);
 
 impl Transport for NoSession {
     fn call<'a>(&'a self, _: Call) -> BoxFuture<'a, Result<Reply, Failure>> {
@@ -105,6 +109,9 @@ impl Session for NoSession {
     fn as_transport(&self) -> &dyn Transport {
         self
     }
+    fn take_requests(&self) -> u32 {
+        self.0.swap(0, Ordering::Relaxed)
+    }
     async fn download(&self, _: &str, _: bool) -> Result<Downloaded, Failure> {
         unreachable!("this vendor lives in memory")
     }
@@ -120,7 +127,7 @@ impl Wire for NoWire {
         _: &'static str,
         _: crate::leases::Fence,
     ) -> Result<Arc<dyn Session>, Failure> {
-        Ok(Arc::new(NoSession))
+        Ok(Arc::new(NoSession(AtomicU32::new(self.0))))
     }
 }
 
@@ -154,6 +161,8 @@ struct Bench {
     connectors: Arc<BTreeMap<String, Arc<Connector>>>,
     vendor: Arc<Acme>,
     shelf: Arc<Shelf>,
+    /// Requests that each session makes.
+    requests: u32,
     stop: CancellationToken,
     _folder: tempfile::TempDir,
 }
@@ -174,7 +183,7 @@ impl Bench {
         let connectors = Arc::new(BTreeMap::from([("acme".to_owned(), Arc::new(connector))]));
         let stop = CancellationToken::new();
         let (store, vendor, shelf) = (Arc::new(store), Arc::new(vendor), Arc::default());
-        Self { store, connectors, vendor, shelf, stop, _folder: folder }
+        Self { store, connectors, vendor, shelf, requests: 0, stop, _folder: folder }
     }
 
     fn worker(&self, concurrency: usize) -> Worker {
@@ -182,9 +191,9 @@ impl Bench {
             store: self.store.clone(),
             connectors: self.connectors.clone(),
             vendors: vec![self.vendor.clone()],
-            wire: Arc::new(NoWire),
+            wire: Arc::new(NoWire(self.requests)),
             collect: self.shelf.clone(),
-            chores: Arc::new(NoWire),
+            chores: Arc::new(NoWire(0)),
             clock: Arc::new(SystemClock::default()),
             metrics: Arc::default(),
             concurrency,
@@ -204,7 +213,13 @@ impl Bench {
         let submissions = (0..jobs).map(|nth| {
             let id = format!("{prefix}_{nth:05}");
             let job = Job::queued(id, "default".to_owned(), "flux".to_owned(), &request);
-            let body = JobBody { request: request.clone(), prepared: json!({}), model: None, start_silence: None };
+            let body = JobBody {
+                request: request.clone(),
+                prepared: json!({}),
+                model: None,
+                start_silence: None,
+                estimate: Estimate::default(),
+            };
             let (idempotency, output_path) = (None, None);
             Submission { job, body, idempotency, output_path, events: Vec::new(), usage: Vec::new() }
         });
@@ -364,4 +379,18 @@ async fn a_wake_up_from_before_the_look_is_no_reason_to_sleep_through_the_next()
     let submitted = bench.submit_as("later", 1).await;
     let slot = tokio::time::timeout(Duration::from_secs(30), next).await.expect("woken").unwrap().unwrap();
     assert_eq!(slot.args.work.claimed.job.id, submitted[0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_beyond_the_claims_own_are_charged_to_the_connector() {
+    let mut bench = Bench::new(Acme { polls_wanted: 2, ..Acme::default() });
+    bench.requests = 3;
+    let jobs = bench.submit(1).await;
+    let working = tokio::spawn(bench.worker(1).run(bench.stop.clone()));
+    bench.until(&jobs, JobState::Succeeded).await;
+    bench.stop.cancel();
+    working.await.unwrap();
+    let row = bench.store.connectors().await.unwrap().remove(0);
+    // A start, three polls and the outputs, of which the last ran under the lease of the poll before it.
+    assert_eq!(row.requests.before + row.requests.count, 15, "three each, the four that claims took among them");
 }

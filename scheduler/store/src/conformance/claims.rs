@@ -2,7 +2,7 @@
 
 use super::World;
 use super::world::{LEASE, NOON, into};
-use crate::{JobState, Lease, Transition, When};
+use crate::{JobState, Lease, Limits, Transition, When};
 use longhaul_registry::Step;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -161,7 +161,7 @@ pub async fn waiting_claimers_are_woken(world: World) {
         let store = world.store.clone();
         async move { tokio::time::timeout(Duration::from_secs(5), store.wake()).await.is_ok() }
     };
-    world.store.set_limits([("flux".into(), 1)].into()).await.unwrap();
+    world.store.set_limits(Limits::in_flight([("flux", 1)])).await.unwrap();
     assert_eq!(world.claim(10).await.next_due, None);
     drain(&world).await;
     world.submit(world.job("flux")).await;
@@ -189,7 +189,7 @@ async fn drain(world: &World) {
 
 /// Only steps that could run count as late.
 pub async fn the_oldest_due_step_is_told(world: World) {
-    world.store.set_limits([("flux".into(), 1)].into()).await.unwrap();
+    world.store.set_limits(Limits::in_flight([("flux", 1)])).await.unwrap();
     assert_eq!(world.store.oldest_due().await.unwrap(), None);
     world.going("flux", JobState::Running, Step::Poll, 2_000).await;
     world.submit(world.job("flux")).await;

@@ -8,6 +8,7 @@
 pub mod claims;
 pub mod commits;
 pub mod ledger;
+pub mod limits;
 pub mod places;
 pub mod recovery;
 pub mod retention;
@@ -87,6 +88,23 @@ macro_rules! each_store_case {
             retention::a_dump_taken_in_elsewhere_is_the_same,
             retention::a_copy_agrees_and_wants_an_empty_place,
             retention::an_empty_store_tells_its_end_only,
+            limits::starts_keep_their_rate,
+            limits::every_step_takes_a_request,
+            limits::an_empty_bucket_holds_up_no_other,
+            limits::charged_requests_hold_later_steps,
+            limits::a_pace_holds_and_grows_back,
+            limits::tenants_share_by_weight,
+            limits::a_tenant_that_comes_back_has_saved_nothing_up,
+            limits::priority_and_age_within_a_tenant,
+            limits::a_budget_met_exactly_is_kept,
+            limits::what_comes_free_is_handed_out,
+            limits::what_is_booked_is_no_longer_set_aside,
+            limits::a_new_month_begins_with_a_whole_budget,
+            limits::a_late_correction_changes_the_month_it_was_booked_in,
+            limits::budgets_count_units_too,
+            limits::an_unknown_cost_waits_only_where_nothing_is_left,
+            limits::raised_limits_hold_at_once,
+            limits::a_restart_forgives_nothing,
             recovery::reopening_keeps_everything,
             recovery::places_are_recounted,
             recovery::a_dropped_store_loses_nothing,

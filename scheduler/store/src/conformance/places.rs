@@ -2,7 +2,7 @@
 
 use super::World;
 use super::world::{LEASE, NOON, into, sent};
-use crate::{ConnectorState, JobState, Transition, When};
+use crate::{ConnectorState, JobState, Limits, Transition, When};
 use longhaul_registry::Step;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ async fn in_flight(world: &World, connector: &str) -> u32 {
 
 /// Eight claimers that want all of them get seven.
 pub async fn no_more_than_the_limit_under_many_claimers(world: World) {
-    world.store.set_limits([("flux".into(), 7)].into()).await.unwrap();
+    world.store.set_limits(Limits::in_flight([("flux", 7)])).await.unwrap();
     for _ in 0..60 {
         world.submit(world.job("flux")).await;
         world.submit(world.job("runway")).await;
@@ -35,7 +35,7 @@ pub async fn no_more_than_the_limit_under_many_claimers(world: World) {
 
 /// The place is held through start, polls and questions, and free when the outputs are collected.
 pub async fn a_place_is_free_again_when_the_job_leaves_the_vendor(world: World) {
-    world.store.set_limits([("flux".into(), 1)].into()).await.unwrap();
+    world.store.set_limits(Limits::in_flight([("flux", 1)])).await.unwrap();
     world.submit(world.job("flux")).await;
     let claimed = world.one().await;
     let second = world.submit(world.job("flux")).await.id;
@@ -59,7 +59,7 @@ pub async fn a_place_is_free_again_when_the_job_leaves_the_vendor(world: World) 
 
 /// A start that is to be looked for is no fresh start.
 pub async fn a_start_that_was_sent_needs_no_new_place(world: World) {
-    world.store.set_limits([("flux".into(), 1)].into()).await.unwrap();
+    world.store.set_limits(Limits::in_flight([("flux", 1)])).await.unwrap();
     let first = world.submit(world.job("flux")).await.id;
     let claimed = world.one().await;
     let keep = Transition { keep_lease: true, ..Transition::to(sent(&claimed.job)) };
@@ -76,7 +76,7 @@ pub async fn a_start_that_was_sent_needs_no_new_place(world: World) {
 
 /// A worker that dies before its start was written keeps nobody else's place and loses none.
 pub async fn an_ended_lease_keeps_its_place(world: World) {
-    world.store.set_limits([("flux".into(), 1)].into()).await.unwrap();
+    world.store.set_limits(Limits::in_flight([("flux", 1)])).await.unwrap();
     let first = world.submit(world.job("flux")).await.id;
     world.one().await;
     let mut urgent = world.job("flux");

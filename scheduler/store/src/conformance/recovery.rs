@@ -2,7 +2,7 @@
 
 use super::World;
 use super::world::{artifact, event, exchange, into, sent, usage};
-use crate::{Chore, JobFilter, JobState, Transition};
+use crate::{Chore, JobFilter, JobState, Limits, Transition};
 use longhaul_registry::{Step, Unit, UsageSource};
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub async fn reopening_keeps_everything(world: World) {
 
 /// Leases and places are still taken when the store comes back.
 pub async fn places_are_recounted(world: World) {
-    world.store.set_limits([("flux".into(), 3)].into()).await.unwrap();
+    world.store.set_limits(Limits::in_flight([("flux", 3)])).await.unwrap();
     for _ in 0..5 {
         world.submit(world.job("flux")).await;
     }
@@ -44,7 +44,7 @@ pub async fn places_are_recounted(world: World) {
     let started = &claim.jobs[0];
     world.done(&started.lease, started.rev, Transition::to(sent(&started.job))).await;
     let world = world.reopen().await;
-    world.store.set_limits([("flux".into(), 3)].into()).await.unwrap();
+    world.store.set_limits(Limits::in_flight([("flux", 3)])).await.unwrap();
     assert_eq!(world.store.connectors().await.unwrap()[0].in_flight, 2);
     let ids = world.ids(10).await;
     assert_eq!(ids.len(), 2, "the start to be looked for, and one fresh start for the third place");

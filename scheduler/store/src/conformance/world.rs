@@ -2,8 +2,8 @@
 
 use crate::clock::{Clock, ManualClock};
 use crate::{
-    Artifact, Claim, Claimed, Committed, Job, JobBody, JobState, Lease, NewEvent, RawExchange, Store, Submission,
-    Submitted, Transition, UsageLine, When,
+    Artifact, Claim, Claimed, Committed, Estimate, Job, JobBody, JobState, Lease, NewEvent, RawExchange, Store,
+    Submission, Submitted, Transition, UsageLine, When,
 };
 use async_trait::async_trait;
 use longhaul_registry::{JobRequest, SentStart, Step, Unit, UsageSource};
@@ -107,6 +107,23 @@ impl World {
         job(&id, connector)
     }
 
+    /// A queued job of a tenant.
+    pub fn job_of(&self, connector: &str, tenant: &str) -> Job {
+        let mut job = self.job(connector);
+        job.tenant = tenant.to_owned();
+        job
+    }
+
+    /// Submits a job that is expected to take something.
+    pub async fn submit_expecting(&self, job: Job, estimate: Estimate) -> Job {
+        let mut one = submission(job);
+        one.body.estimate = estimate;
+        match self.store.submit(vec![one]).await.unwrap().remove(0) {
+            Submitted::New(job) => *job,
+            other => panic!("not taken in: {other:?}"),
+        }
+    }
+
     /// Submits a job and answers it as stored.
     pub async fn submit(&self, job: Job) -> Job {
         match self.store.submit(vec![submission(job)]).await.unwrap().remove(0) {
@@ -174,7 +191,13 @@ fn request(connector: &str, tenant: &str) -> JobRequest {
 /// The body that cases submit.
 pub(super) fn body(job: &Job) -> JobBody {
     let request = request(&job.connector, &job.tenant);
-    JobBody { request, prepared: json!({"prompt": "a brass telescope"}), model: None, start_silence: None }
+    JobBody {
+        request,
+        prepared: json!({"prompt": "a brass telescope"}),
+        model: None,
+        start_silence: None,
+        estimate: Estimate::default(),
+    }
 }
 
 /// A submission with one event.

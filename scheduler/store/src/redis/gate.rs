@@ -19,7 +19,7 @@ const PIECE: usize = 500;
 
 impl Inner {
     fn limit(&self, connector: &str) -> Option<u32> {
-        self.limits.read().unwrap_or_else(PoisonError::into_inner).get(connector).copied()
+        self.limits.read().unwrap_or_else(PoisonError::into_inner).connectors.get(connector)?.in_flight
     }
 
     /// What a claim must know of connectors: 1 no starts for now, 2 the gate is asked.
@@ -28,8 +28,10 @@ impl Inner {
         let full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
         let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
         limits
-            .keys()
-            .map(|name| (name.clone(), if full.get(name).is_some_and(|until| *until > now) { 1 } else { 2 }))
+            .connectors
+            .iter()
+            .filter(|(_, caps)| caps.in_flight.is_some())
+            .map(|(name, _)| (name.clone(), if full.get(name).is_some_and(|until| *until > now) { 1 } else { 2 }))
             .collect()
     }
 

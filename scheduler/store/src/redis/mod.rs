@@ -15,7 +15,9 @@ mod cache;
 mod claim;
 mod commit;
 mod draft;
+mod dump;
 mod gate;
+mod limits;
 mod link;
 mod names;
 mod open;
@@ -32,12 +34,12 @@ mod watch;
 mod tests;
 
 use crate::clock::Clock;
-use crate::{Changed, StoreResult};
+use crate::{Changed, Limits, StoreResult};
 use cache::Cache;
 use link::Link;
 use names::Names;
 use scripts::Scripts;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, RwLock};
 use time::Time;
 use tokio::sync::{Notify, broadcast};
@@ -66,7 +68,7 @@ pub(in crate::redis) struct Inner {
     turn: std::sync::atomic::AtomicU32,
     /// Per worker and shard, a claim whose answer never came.
     lost: Mutex<HashMap<(String, u32), String>>,
-    limits: RwLock<BTreeMap<String, u32>>,
+    limits: RwLock<Limits>,
     /// Connectors whose places were all taken, and until when they are not asked again.
     full: Mutex<HashMap<String, i64>>,
     changes: broadcast::Sender<Changed>,

@@ -7,12 +7,11 @@ use super::value::{Row, pack, write};
 use super::{Cache, Inner, RedisStore};
 use crate::{
     Artifact, Changed, Chore, Claim, ClaimedChore, Committed, ConnectorRow, ConnectorState, Event, Job, JobFilter,
-    JobRecord, JobState, Lease, NewEvent, Store, StoreError, StoreResult, StoredExchange, Submission, Submitted,
-    TokenRow, Transition, UsageBy, UsageSum,
+    JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Store, StoreError, StoreResult, StoredExchange,
+    Submission, Submitted, TenantRow, TokenRow, Transition, UsageBy, UsageSum,
 };
 use async_trait::async_trait;
 use redis::Value;
-use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::broadcast;
@@ -116,16 +115,8 @@ impl Store for RedisStore {
         self.inner.now().await
     }
 
-    async fn set_limits(&self, in_flight: BTreeMap<String, u32>) -> StoreResult<()> {
-        let names: Vec<String> = in_flight.keys().cloned().collect();
-        *self.inner.limits.write().unwrap_or_else(PoisonError::into_inner) = in_flight;
-        self.inner.full.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        for name in names {
-            self.inner.reconcile(&name).await?;
-        }
-        self.inner.look_everywhere();
-        self.inner.wake.notify_one();
-        Ok(())
+    async fn set_limits(&self, limits: Limits) -> StoreResult<()> {
+        self.inner.set_limits(limits).await
     }
 
     async fn submit(&self, jobs: Vec<Submission>) -> StoreResult<Vec<Submitted>> {
@@ -269,9 +260,40 @@ impl Store for RedisStore {
         self.inner.revoke_token(id).await
     }
 
-    async fn prune(&self, ended_before_ms: i64, limit: usize) -> StoreResult<Vec<String>> {
-        let ended = self.inner.ended(ended_before_ms, limit).await?;
-        self.inner.remove(&ended, ended_before_ms).await
+    async fn charge(&self, connector: &str, requests: u32) -> StoreResult<()> {
+        self.inner.charge(connector, requests).await
+    }
+
+    async fn set_pace(&self, connector: &str, pace: Pace) -> StoreResult<()> {
+        self.inner.set_pace(connector, &pace).await
+    }
+
+    async fn tenants(&self, names: &[String]) -> StoreResult<Vec<TenantRow>> {
+        self.inner.tenants(names).await
+    }
+
+    async fn ended(&self, before_ms: i64, limit: usize) -> StoreResult<Vec<String>> {
+        self.inner.ended(before_ms, limit).await
+    }
+
+    async fn remove(&self, jobs: &[String], ended_before_ms: i64) -> StoreResult<usize> {
+        Ok(self.inner.remove(jobs, ended_before_ms).await?.len())
+    }
+
+    async fn prune_keys(&self, limit: usize) -> StoreResult<usize> {
+        self.inner.prune_keys(limit).await
+    }
+
+    async fn prune_usage(&self, booked_before_ms: i64, limit: usize) -> StoreResult<usize> {
+        self.inner.prune_usage(booked_before_ms, limit).await
+    }
+
+    async fn dump(&self, cursor: Option<&str>, limit: usize) -> StoreResult<(Vec<Record>, Option<String>)> {
+        self.inner.dump(cursor, limit).await
+    }
+
+    async fn load(&self, records: Vec<Record>) -> StoreResult<()> {
+        self.inner.load(records).await
     }
 
     async fn counts(&self) -> StoreResult<Vec<(String, JobState, u64)>> {

@@ -14,17 +14,20 @@ struct OneServer {
 
 struct Prefix {
     url: String,
-    ordered: bool,
+    shards: u32,
+}
+
+impl Prefix {
+    fn fresh(shards: u32) -> Self {
+        let url = server::shared();
+        Self { url: format!("{url}?prefix=t{:016x}&shards={shards}", rand::random::<u64>()), shards }
+    }
 }
 
 #[async_trait]
 impl Harness for OneServer {
     async fn place(&self) -> Box<dyn Ground> {
-        let url = server::shared();
-        Box::new(Prefix {
-            url: format!("{url}?prefix=t{:016x}&shards={}", rand::random::<u64>(), self.shards),
-            ordered: self.shards == 1,
-        })
+        Box::new(Prefix::fresh(self.shards))
     }
 }
 
@@ -35,7 +38,11 @@ impl Ground for Prefix {
     }
 
     fn ordered(&self) -> bool {
-        self.ordered
+        self.shards == 1
+    }
+
+    async fn another(&self) -> Box<dyn Ground> {
+        Box::new(Prefix::fresh(self.shards))
     }
 }
 

@@ -47,6 +47,7 @@ impl Inner {
             }
         }
         let mut rows = Vec::with_capacity(kept.len());
+        let limits = self.limits.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
         for (name, kept) in kept {
             let mut in_flight = 0;
             for shard in 0..self.names.shards() {
@@ -58,11 +59,17 @@ impl Inner {
                 .find(|(connector, state, _)| *connector == name && *state == JobState::Queued)
                 .map_or(0, |(.., count)| *count);
             rows.push(ConnectorRow {
-                name,
                 state: kept.state,
                 in_flight: u32::try_from(in_flight).unwrap_or(u32::MAX),
                 queued,
                 last_check: kept.check,
+                limits: limits.connectors.get(&name).cloned().unwrap_or_default(),
+                pace: None,
+                requests: crate::Meter::default(),
+                next_start_ms: None,
+                next_request_ms: None,
+                tenants_waiting: 0,
+                name,
             });
         }
         Ok(rows)
@@ -301,10 +308,10 @@ impl Inner {
     /// How long the oldest step that could run has been due.
     pub(super) async fn oldest_due(&self) -> StoreResult<Option<Duration>> {
         let limits = self.limits.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-        let rows = if limits.is_empty() { Vec::new() } else { self.connectors().await? };
+        let rows = if limits.connectors.is_empty() { Vec::new() } else { self.connectors().await? };
         let full: BTreeMap<String, bool> = rows
             .into_iter()
-            .filter(|row| limits.get(&row.name).is_some_and(|limit| row.in_flight >= *limit))
+            .filter(|row| row.limits.in_flight.is_some_and(|limit| row.in_flight >= limit))
             .map(|row| (row.name, true))
             .collect();
         let mut oldest = -1;

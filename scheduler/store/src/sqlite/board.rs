@@ -2,12 +2,16 @@
 //!
 //! Everything here can be read back from the rows; after any failed group it is.
 
+use super::buckets;
 use super::fault::{self, Done, unsigned};
 use super::lane::{Lane, Stand};
-use crate::{ConnectorState, JobBody, JobState, StoreError};
+use super::tenants::Tenants;
+use crate::limits::{Bucket, Meter, Month, Pace, Turns};
+use crate::{ConnectorState, JobBody, JobState, Limits, StoreError};
+use longhaul_registry::ConnectorLimits;
 use rusqlite::Connection;
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Bodies kept parsed, so that a poll does not read the same prompt again and again.
@@ -30,6 +34,20 @@ pub(super) struct Conn {
     pub(super) states: [u64; JobState::ALL.len()],
     /// For each lane, a time before which nothing in it can run; `i64::MAX`: it is empty.
     pub(super) earliest: [i64; Lane::COUNT],
+    /// Its caps.
+    pub(super) limits: ConnectorLimits,
+    /// Start tokens, since it has a start rate.
+    pub(super) starts: Option<Bucket>,
+    /// Request tokens, since it has a request rate or a pace.
+    pub(super) requests: Option<Bucket>,
+    /// How fast its vendor bears requests, since it refused some.
+    pub(super) pace: Option<Pace>,
+    /// Its requests as they went out lately.
+    pub(super) meter: Meter,
+    /// Tenants with a due start that waits for its turn.
+    pub(super) turns: Turns<i64>,
+    /// Tenants with a due start that their budget does not cover.
+    pub(super) over: BTreeSet<i64>,
 }
 
 impl Conn {
@@ -43,7 +61,19 @@ impl Conn {
             states: [0; JobState::ALL.len()],
             // Unknown until a claim has looked.
             earliest: [i64::MIN; Lane::COUNT],
+            limits: ConnectorLimits::default(),
+            starts: None,
+            requests: None,
+            pace: None,
+            meter: Meter::default(),
+            turns: Turns::default(),
+            over: BTreeSet::new(),
         }
+    }
+
+    /// Free places.
+    pub(super) fn free(&self) -> usize {
+        self.limits.in_flight.map_or(usize::MAX, |cap| cap.saturating_sub(self.in_flight) as usize)
     }
 
     /// No step is handed out at all.
@@ -71,7 +101,10 @@ impl Conn {
 pub(super) struct Board {
     conns: Vec<Conn>,
     by_name: HashMap<String, usize>,
-    limits: BTreeMap<String, u32>,
+    limits: Limits,
+    tenants: Tenants,
+    /// The month that budgets were last looked at in.
+    month: Option<Month>,
     bodies: Bodies,
     /// The moment up to which claimers were told that nothing is due.
     pub(super) promised: i64,
@@ -80,15 +113,17 @@ pub(super) struct Board {
 }
 
 impl Board {
-    /// Reads everything back from the rows; limits stay.
+    /// Reads everything back from the rows; limits stay, and so do turns and meters, which no row keeps.
     pub(super) fn reload(&mut self, conn: &Connection) -> Done<()> {
         let mut fresh = Self { limits: std::mem::take(&mut self.limits), ..Self::default() };
-        let read = fresh.read(conn);
+        let read = fresh.read(conn, std::mem::take(&mut self.conns));
         *self = fresh;
         read
     }
 
-    fn read(&mut self, conn: &Connection) -> Done<()> {
+    fn read(&mut self, conn: &Connection, before: Vec<Conn>) -> Done<()> {
+        self.tenants = Tenants::read(conn, &self.limits)?;
+        let mut before = before.into_iter();
         let mut rows = conn.prepare_cached("SELECT cid, name, state, last_check FROM connectors ORDER BY cid")?;
         let mut rows = rows.query([])?;
         while let Some(row) = rows.next()? {
@@ -96,13 +131,29 @@ impl Board {
             one.state = fault::parse("a connector's state", row.get_ref(2)?.as_str().map_err(fault::column)?)?;
             let check: Option<String> = row.get(3)?;
             one.check = check.map(|text| fault::parse("a connector's check", &text)).transpose()?;
+            if let Some(mut before) = before.next().filter(|before| before.name == one.name) {
+                before.turns.clear();
+                (one.turns, one.meter) = (before.turns, before.meter);
+            }
+            one.limits = self.limits.connectors.get(&one.name).copied().unwrap_or_default();
             self.by_name.insert(one.name.clone(), self.conns.len());
             self.conns.push(one);
         }
-        let mut rows = conn.prepare_cached("SELECT cid, state, slot FROM queue")?;
+        buckets::read(conn, |cid, rates| {
+            let at = self.at_cid(cid)?;
+            self.conn_mut(at)?.set_rates(rates);
+            Ok(())
+        })?;
+        let mut rows = conn.prepare_cached("SELECT cid, state, slot, turn FROM queue")?;
         let mut rows = rows.query([])?;
+        let mut joined = (0, 0);
         while let Some(row) = rows.next()? {
-            let (cid, state, slot): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let (cid, state, slot, turn): (i64, i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+            if turn != 0 && joined != (cid, turn) {
+                let at = self.at_cid(cid)?;
+                self.conn_mut(at)?.turns.join(turn);
+                joined = (cid, turn);
+            }
             let at = self.at_cid(cid)?;
             let conn = self.conn_mut(at)?;
             conn.in_flight += u32::from(slot != 0);
@@ -117,6 +168,11 @@ impl Board {
         // Nothing was promised: whoever waits looks again.
         self.promised = i64::MAX;
         Ok(())
+    }
+
+    /// Something may stand in a lane.
+    pub(super) fn has(&self, at: usize, lane: Lane) -> Done<bool> {
+        Ok(self.conn(at)?.earliest.get(lane.at()).is_some_and(|earliest| *earliest < i64::MAX))
     }
 
     /// Every connector.
@@ -154,38 +210,78 @@ impl Board {
         let open = fault::write("a connector's state", &ConnectorState::Open)?;
         conn.prepare_cached("INSERT INTO connectors (cid, name, state) VALUES (?1, ?2, ?3)")?
             .execute((cid, name, open))?;
-        self.conns.push(Conn::new(cid, name.to_owned()));
+        let limits = self.limits.connectors.get(name).copied().unwrap_or_default();
+        self.conns.push(Conn { limits, ..Conn::new(cid, name.to_owned()) });
         self.by_name.insert(name.to_owned(), at);
         Ok(at)
     }
 
-    /// Sets how many jobs connectors may have at their vendors.
-    pub(super) fn set_limits(&mut self, limits: BTreeMap<String, u32>) {
-        self.limits = limits;
+    /// Every limit.
+    pub(super) fn limits(&self) -> &Limits {
+        &self.limits
     }
 
-    /// Free places of a connector.
-    pub(super) fn free(&self, conn: &Conn) -> usize {
-        match self.limits.get(&conn.name) {
-            Some(limit) => limit.saturating_sub(conn.in_flight) as usize,
-            None => usize::MAX,
+    /// The tenants, with the limits that new ones get.
+    pub(super) fn tenants_and_limits(&mut self) -> (&mut Tenants, &Limits) {
+        (&mut self.tenants, &self.limits)
+    }
+
+    /// A tenant's share of starts.
+    pub(super) fn weight(&self, tid: i64) -> u32 {
+        self.tenants.weight(tid)
+    }
+
+    /// A new month begins with its budgets whole.
+    pub(super) fn enter_month(&mut self, month: Month) {
+        if self.month != Some(month) {
+            self.month = Some(month);
+            self.rejoin(None);
+        }
+    }
+
+    /// Looks again at the starts of a tenant, or of every tenant, that its budget did not cover; `true` where there are any.
+    pub(super) fn rejoin(&mut self, tid: Option<i64>) -> bool {
+        let mut any = false;
+        for conn in &mut self.conns {
+            let again: Vec<i64> = match tid {
+                Some(tid) => conn.over.take(&tid).into_iter().collect(),
+                None => std::mem::take(&mut conn.over).into_iter().collect(),
+            };
+            any |= !again.is_empty();
+            again.into_iter().for_each(|tid| conn.turns.join(tid));
+        }
+        any
+    }
+
+    /// Sets every limit.
+    pub(super) fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+        self.tenants.set_limits(&self.limits);
+        self.rejoin(None);
+        for conn in &mut self.conns {
+            conn.limits = self.limits.connectors.get(&conn.name).copied().unwrap_or_default();
         }
     }
 
     /// Notes that something stands in a lane; `true` where a waiting claimer should look again.
-    pub(super) fn note(&mut self, at: usize, stand: Stand, now_ms: i64) -> Done<bool> {
+    pub(super) fn note(&mut self, at: usize, tid: i64, stand: Stand, now_ms: i64) -> Done<bool> {
         let promised = self.promised;
         let conn = self.conn_mut(at)?;
+        if stand.lane == Lane::Fresh {
+            // The first of a tenant's starts may be another now, which its budget covers.
+            conn.over.remove(&tid);
+            conn.turns.join(tid);
+        }
         let earliest = stand.earliest();
         if let Some(hint) = conn.earliest.get_mut(stand.lane.at()) {
             *hint = (*hint).min(earliest);
         }
         let conn = self.conn(at)?;
-        if conn.is_parked() || earliest.max(now_ms) >= promised {
+        if conn.is_parked() || earliest.max(conn.next_request_ms(now_ms)) >= promised {
             return Ok(false);
         }
         Ok(match stand.lane {
-            Lane::Fresh => conn.takes_starts(now_ms) && self.free(conn) > 0,
+            Lane::Fresh => conn.takes_starts(now_ms) && conn.free() > 0 && conn.next_start_ms(now_ms) < promised,
             Lane::Placed => conn.takes_starts(now_ms),
             Lane::Outputs | Lane::Going | Lane::Later | Lane::Leased => true,
         })

@@ -1,14 +1,19 @@
 //! Claims, renewals and hand-backs.
 
+use super::buckets;
 use super::fault::{self, Done, signed, unsigned};
 use super::lane::{self, Lane, Stand};
 use super::row::Next;
 use super::writer::Session;
+use crate::limits::Month;
 use crate::{ConnectorState, Job, JobBody, JobState, Lease};
 use std::sync::Arc;
 
 /// Most jobs of one connector that one claim moves from a waiting lane into a due one.
 const SETTLE: i64 = 1024;
+
+/// Most tenants of one connector whose oldest start is looked for: those whose turn is nearest.
+const LOOKED_AT: usize = 64;
 
 /// A claimed job, its head not read yet: that is left to the caller's thread.
 pub(super) struct RawClaimed {
@@ -28,29 +33,32 @@ pub(super) struct RawClaim {
 
 /// One candidate: ordered as its lane is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Pick {
-    k1: i64,
-    k2: i64,
-    n: i64,
-    at: usize,
+pub(super) struct Pick {
+    pub(super) k1: i64,
+    pub(super) k2: i64,
+    pub(super) n: i64,
+    pub(super) at: usize,
 }
 
 /// Leases up to `most` jobs.
 pub(super) fn claim(s: &mut Session<'_>, worker: &str, most: usize, lease_ms: i64) -> Done<RawClaim> {
     let until = s.now_ms.saturating_add(lease_ms);
     let mut jobs = Vec::new();
+    s.board.enter_month(Month::of(s.now_ms));
     for at in 0..s.board.len() {
         s.settle(at)?;
     }
-    for lanes in [&[Lane::Outputs][..], &[Lane::Going], &[Lane::Placed, Lane::Fresh]] {
-        let left = most - jobs.len();
-        if left == 0 {
-            break;
-        }
-        for pick in s.candidates(lanes, left)? {
+    for lane in [Lane::Outputs, Lane::Going] {
+        for pick in s.candidates(lane, most - jobs.len())? {
             if let Some(claimed) = s.lease(pick, worker, until)? {
                 jobs.push(claimed);
             }
+        }
+    }
+    jobs.extend(s.hand_out_starts(most - jobs.len(), worker, until)?);
+    if !jobs.is_empty() {
+        for at in 0..s.board.len() {
+            buckets::keep(s, at)?;
         }
     }
     let next_ms = s.next_due()?;
@@ -94,10 +102,10 @@ pub(super) fn release(s: &mut Session<'_>, leases: &[Lease]) -> Done<()> {
 }
 
 pub(super) const IN_ORDER: &str =
-    "SELECT n, k1, k2 FROM queue WHERE cid = ?1 AND lane = ?2 ORDER BY k1, k2, n LIMIT ?3";
+    "SELECT n, k1, k2 FROM queue WHERE cid = ?1 AND lane = ?2 AND turn = 0 ORDER BY k1, k2, n LIMIT ?3";
 pub(super) const DUE: &str =
-    "SELECT n, k1, k2 FROM queue WHERE cid = ?1 AND lane = ?2 AND k1 <= ?4 ORDER BY k1, k2, n LIMIT ?3";
-pub(super) const FIRST: &str = "SELECT min(k1) FROM queue WHERE cid = ?1 AND lane = ?2";
+    "SELECT n, k1, k2 FROM queue WHERE cid = ?1 AND lane = ?2 AND turn = 0 AND k1 <= ?4 ORDER BY k1, k2, n LIMIT ?3";
+pub(super) const FIRST: &str = "SELECT min(k1) FROM queue WHERE cid = ?1 AND lane = ?2 AND turn = 0";
 
 impl Session<'_> {
     /// Moves what became due, and leases that ended, into the lanes they belong to.
@@ -178,35 +186,38 @@ impl Session<'_> {
         Ok(rows?)
     }
 
-    /// The first `left` due jobs over all connectors.
-    fn candidates(&mut self, lanes: &[Lane], left: usize) -> Done<Vec<Pick>> {
+    /// The first `left` due jobs of a lane over all connectors, as many of each as its request rate lets through.
+    fn candidates(&mut self, lane: Lane, left: usize) -> Done<Vec<Pick>> {
         let mut picks = Vec::new();
         for at in 0..self.board.len() {
-            for lane in lanes {
-                let conn = self.board.conn(at)?;
-                let starts = matches!(lane, Lane::Placed | Lane::Fresh);
-                if conn.is_parked() || (starts && !conn.takes_starts(self.now_ms)) {
-                    continue;
-                }
-                let most = if *lane == Lane::Fresh { left.min(self.board.free(conn)) } else { left };
-                if most == 0 || self.earliest(at, *lane)? > self.now_ms {
-                    continue;
-                }
-                let cid = conn.cid;
-                let sql = if *lane == Lane::Going { DUE } else { IN_ORDER };
-                let keys = self.keys(sql, cid, *lane, i64::try_from(most).unwrap_or(i64::MAX))?;
-                if keys.is_empty() {
-                    self.peek(at, *lane)?;
-                }
-                picks.extend(keys.into_iter().map(|(n, k1, k2)| Pick { k1, k2, n, at }));
+            let conn = self.board.conn(at)?;
+            if conn.is_parked() || self.earliest(at, lane)? > self.now_ms {
+                continue;
             }
+            let most = left.min(conn.request_tokens(self.now_ms));
+            if most == 0 {
+                continue;
+            }
+            let found = self.in_order(at, lane, most)?;
+            if found.is_empty() {
+                self.peek(at, lane)?;
+            }
+            picks.extend(found);
         }
         picks.sort_unstable();
         picks.truncate(left);
         Ok(picks)
     }
 
-    fn lease(&mut self, pick: Pick, worker: &str, until: i64) -> Done<Option<RawClaimed>> {
+    /// The first due jobs of one connector in a lane.
+    pub(super) fn in_order(&self, at: usize, lane: Lane, most: usize) -> Done<Vec<Pick>> {
+        let cid = self.board.conn(at)?.cid;
+        let sql = if lane == Lane::Going { DUE } else { IN_ORDER };
+        let keys = self.keys(sql, cid, lane, i64::try_from(most).unwrap_or(i64::MAX))?;
+        Ok(keys.into_iter().map(|(n, k1, k2)| Pick { k1, k2, n, at }).collect())
+    }
+
+    pub(super) fn lease(&mut self, pick: Pick, worker: &str, until: i64) -> Done<Option<RawClaimed>> {
         let row = self.row_at(pick.n)?;
         let (id, mut head) = self.head(pick.n)?;
         // Before a kill is counted: a job that nobody runs kills nobody, however often it is looked at.
@@ -241,6 +252,8 @@ impl Session<'_> {
             lease_until: until,
         };
         self.requeue(&row, &next)?;
+        let now_ms = self.now_ms;
+        self.board.conn_mut(pick.at)?.take_requests(now_ms, 1);
         Ok(Some(RawClaimed { lease: Lease { job: id, fence }, rev, head, body }))
     }
 
@@ -248,42 +261,46 @@ impl Session<'_> {
     fn next_due(&mut self) -> Done<Option<i64>> {
         let mut next = i64::MAX;
         for at in 0..self.board.len() {
-            if self.board.conn(at)?.is_parked() {
+            let conn = self.board.conn(at)?;
+            if conn.is_parked() {
                 continue;
             }
+            // Whatever is due, its request rate lets nothing through before this.
+            let open = conn.next_request_ms(self.now_ms);
             for lane in [Lane::Outputs, Lane::Going, Lane::Later, Lane::Leased] {
                 // What is remembered may be too early, never too late.
-                if self.earliest(at, lane)? < next {
-                    next = next.min(self.peek(at, lane)?);
+                if self.earliest(at, lane)?.max(open) < next {
+                    next = next.min(self.peek(at, lane)?.max(open));
                 }
             }
             if next <= self.now_ms {
                 break;
             }
-            let starts = self.begins(at, Lane::Placed)?.min(self.begins(at, Lane::Fresh)?) == i64::MIN;
-            if starts {
-                next = next.min(self.starts_at(at)?);
-            }
+            next = next.min(self.starts_at(at)?.max(open));
         }
         Ok((next < i64::MAX).then_some(next.max(self.now_ms)))
     }
 
-    fn begins(&mut self, at: usize, lane: Lane) -> Done<i64> {
-        let known = self.earliest(at, lane)?;
-        if known > self.now_ms { Ok(known) } else { self.peek(at, lane) }
-    }
-
-    /// When waiting starts may run: now, at the end of a cooling, or at no time that is known.
-    fn starts_at(&self, at: usize) -> Done<i64> {
+    /// When waiting starts may run: now, at the end of a cooling, when the start rate or a new month lets one through,
+    /// or at no time that is known.
+    fn starts_at(&mut self, at: usize) -> Done<i64> {
+        let placed = self.earliest(at, Lane::Placed)? <= self.now_ms && self.peek(at, Lane::Placed)? == i64::MIN;
         let conn = self.board.conn(at)?;
-        if let ConnectorState::Cooling { until, .. } = conn.state
-            && until.resolve(self.now_ms) > self.now_ms
-        {
-            return Ok(until.resolve(self.now_ms));
+        let mut first = if placed { self.now_ms } else { i64::MAX };
+        if conn.free() > 0 && !conn.turns.is_empty() {
+            first = first.min(conn.next_start_ms(self.now_ms));
         }
-        let placed = conn.earliest.get(Lane::Placed.at()).is_some_and(|earliest| *earliest < i64::MAX);
-        let may = conn.takes_starts(self.now_ms) && (placed || self.board.free(conn) > 0);
-        Ok(if may { i64::MIN } else { i64::MAX })
+        if conn.free() > 0 && !conn.over.is_empty() {
+            first = first.min(Month::of(self.now_ms).ends_ms());
+        }
+        if first == i64::MAX {
+            return Ok(first);
+        }
+        Ok(match &conn.state {
+            ConnectorState::Cooling { until, .. } => first.max(until.resolve(self.now_ms)),
+            _ if conn.takes_starts(self.now_ms) => first,
+            _ => i64::MAX,
+        })
     }
 }
 
@@ -295,18 +312,26 @@ pub(super) fn oldest_due(s: &mut Session<'_>) -> Done<Option<u64>> {
         if conn.is_parked() {
             continue;
         }
-        let (cid, starts, free) = (conn.cid, conn.takes_starts(s.now_ms), s.board.free(conn));
+        if conn.request_tokens(s.now_ms) == 0 {
+            // What waits for a limit is not late.
+            continue;
+        }
+        let (cid, starts) = (conn.cid, conn.takes_starts(s.now_ms));
+        let fresh = starts && conn.free() > 0 && conn.start_tokens(s.now_ms) > 0;
         for lane in [Lane::Going, Lane::Later, Lane::Leased] {
             if let Some((_, due, _)) = s.keys(DUE, cid, lane, 1)?.first() {
                 oldest = oldest.min(*due);
             }
         }
-        oldest = oldest.min(s.oldest_in(cid, Lane::Outputs)?);
+        oldest = oldest.min(s.oldest_in(cid, Lane::Outputs, 0)?);
         if starts {
-            oldest = oldest.min(s.oldest_in(cid, Lane::Placed)?);
+            oldest = oldest.min(s.oldest_in(cid, Lane::Placed, 0)?);
         }
-        if starts && free > 0 {
-            oldest = oldest.min(s.oldest_in(cid, Lane::Fresh)?);
+        if fresh {
+            let tenants: Vec<i64> = s.board.conn(at)?.turns.iter().take(LOOKED_AT).collect();
+            for tid in tenants {
+                oldest = oldest.min(s.oldest_in(cid, Lane::Fresh, tid)?);
+            }
         }
     }
     Ok((oldest <= s.now_ms).then(|| unsigned(s.now_ms - oldest)))
@@ -314,13 +339,13 @@ pub(super) fn oldest_due(s: &mut Session<'_>) -> Done<Option<u64>> {
 
 impl Session<'_> {
     /// The oldest due time of a lane that is ordered by something else first: one look for each value of it.
-    fn oldest_in(&self, cid: i64, lane: Lane) -> Done<i64> {
+    fn oldest_in(&self, cid: i64, lane: Lane, turn: i64) -> Done<i64> {
         let mut look = self.conn.prepare_cached(
-            "SELECT k1, k2 FROM queue WHERE cid = ?1 AND lane = ?2 AND k1 > ?3 ORDER BY k1, k2 LIMIT 1",
+            "SELECT k1, k2 FROM queue WHERE cid = ?1 AND lane = ?2 AND turn = ?4 AND k1 > ?3 ORDER BY k1, k2 LIMIT 1",
         )?;
         let (mut oldest, mut after) = (i64::MAX, i64::MIN);
         loop {
-            let mut rows = look.query((cid, lane.code(), after))?;
+            let mut rows = look.query((cid, lane.code(), after, turn))?;
             let Some(row) = rows.next()? else { return Ok(oldest) };
             after = row.get(0)?;
             oldest = oldest.min(row.get(1)?);

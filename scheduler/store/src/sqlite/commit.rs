@@ -3,9 +3,12 @@
 use super::draft::{Draft, DraftEvent, DraftExchange};
 use super::fault::{self, Done, signed};
 use super::lane::{self, Stand};
+use super::ledger;
 use super::row::{JobRow, Next};
+use super::tenants::reserves;
 use super::writer::Session;
 use crate::Job;
+use crate::limits::Amounts;
 use rusqlite::OptionalExtension;
 
 /// What guards a transition besides the revision.
@@ -68,6 +71,7 @@ pub(super) fn commit(s: &mut Session<'_>, id: &str, guard: Guard, rev: u64, draf
     s.hold_id(&row, job, draft.adopts)?;
     let next = s.next(&row, job, matches!(guard, Guard::Fence(_)).then_some(draft.keep_lease));
     s.requeue(&row, &next)?;
+    s.settle_reserve(&row, job, &next, !draft.usage.is_empty())?;
     s.tell(job);
     Ok(Outcome::Done(patched.map(|(job, _)| job), row.rev + 1))
 }
@@ -85,6 +89,16 @@ impl Session<'_> {
         }
         let head = fault::write("a job's head", &job)?;
         Ok(Some((job, head)))
+    }
+
+    /// What is set aside for a job shrinks as its attempt books; a job that comes back to its vendor has booked before.
+    fn settle_reserve(&mut self, row: &JobRow, job: &Job, next: &Next, booked: bool) -> Done<()> {
+        let back = !reserves(row.state, row.slot);
+        if reserves(next.state, next.slot) && (booked || back) {
+            let lines = ledger::lines_of(self.conn, &job.id)?;
+            self.reserve(row.n, row.tid, Some(&Amounts::booked(&lines, job.attempt.max(1))))?;
+        }
+        Ok(())
     }
 
     /// Remembers whose the vendor's id is. It is new only where the state changes with it, or where it is adopted.

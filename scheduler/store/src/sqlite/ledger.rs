@@ -1,7 +1,9 @@
 //! The ledger of usage: booked once, summed exactly.
 
 use super::fault::{self, Done, Fault};
+use super::tenants;
 use super::writer::Session;
+use crate::limits::Month;
 use crate::{Job, UsageBy, UsageLine, UsageSum};
 use chrono::{DateTime, Days, NaiveDate};
 use longhaul_registry::{Unit, UsageSource};
@@ -45,6 +47,13 @@ impl Session<'_> {
     /// source ranks higher; when it was first booked stays, since that decides the period.
     pub(super) fn book(&mut self, job: &Job, lines: &[UsageLine]) -> Done<Option<Decimal>> {
         for line in lines {
+            let before = self.line_at(&job.id, line)?;
+            if before.as_ref().is_none_or(|before| rank(line.source) >= before.rank) {
+                let booked_ms = before.as_ref().map_or(self.now_ms, |before| before.booked_ms);
+                let more = tenants::difference(before.map(|before| (before.quantity, before.usd)), line);
+                let tid = self.tid(&job.tenant)?;
+                self.spend(tid, Month::of(booked_ms), &more)?;
+            }
             self.conn
                 .prepare_cached(
                     "INSERT INTO usage
@@ -73,6 +82,31 @@ impl Session<'_> {
             money = Some(add(money.unwrap_or(Decimal::ZERO), usd)?);
         }
         Ok(money)
+    }
+}
+
+/// What stands at a line's key.
+struct Booked {
+    quantity: Decimal,
+    usd: Option<Decimal>,
+    rank: i64,
+    booked_ms: i64,
+}
+
+impl Session<'_> {
+    fn line_at(&self, job: &str, line: &UsageLine) -> Done<Option<Booked>> {
+        let mut read = self.conn.prepare_cached(
+            "SELECT quantity, usd, source, booked_ms FROM usage
+             WHERE job = ?1 AND attempt = ?2 AND record = ?3 AND unit = ?4",
+        )?;
+        let mut rows = read.query((job, line.attempt, &line.record, line.unit.as_str()))?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        Ok(Some(Booked {
+            quantity: decimal(text(row, 0)?)?,
+            usd: maybe_text(row, 1)?.map(decimal).transpose()?,
+            rank: row.get(2)?,
+            booked_ms: row.get(3)?,
+        }))
     }
 }
 

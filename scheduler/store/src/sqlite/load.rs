@@ -5,7 +5,8 @@ use super::draft::{self, DraftEvent};
 use super::fault::{self, Done, Fault, signed};
 use super::row::Next;
 use super::writer::Session;
-use super::{ledger, submit};
+use super::{ledger, submit, tenants};
+use crate::limits::{Amounts, Month};
 use crate::{
     ChoreRecord, ConnectorRecord, EventRecord, ExchangeRecord, KeptJob, KeyRecord, NewEvent, Record, StoreError,
     StoreResult, UsageRecord,
@@ -75,13 +76,14 @@ impl Session<'_> {
         let job = &kept.job;
         let at = self.board.at_name(self.conn, &job.connector)?;
         let cid = self.board.conn(at)?.cid;
+        let tid = self.tid(&job.tenant)?;
         let created_ms = job.created_at.resolve(self.now_ms);
         let columns = Columns::of(job, self.now_ms);
         let head = fault::write("a job's head", job)?;
         self.conn
             .prepare_cached(
                 "INSERT INTO jobs (id, rev, seq, cid, tenant, vendor, state, created_ms, finished_ms, error_code,
-                 error_kind, head) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+                 error_kind, head, tid) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
             )?
             .execute((
                 &job.id,
@@ -96,6 +98,7 @@ impl Session<'_> {
                 columns.code,
                 columns.kind,
                 head,
+                tid,
             ))?;
         let n = self.conn.last_insert_rowid();
         self.conn
@@ -115,7 +118,8 @@ impl Session<'_> {
                 .prepare_cached("INSERT INTO vendor_ids (cid, vendor_job_id, n) VALUES (?1, ?2, ?3)")?
                 .execute((cid, id, n))?;
         }
-        self.enter(n, cid, &Next::unleased(job, kept.fence, self.now_ms))
+        self.expect(n, tid, &kept.body.estimate)?;
+        self.enter(n, (cid, tid), &Next::unleased(job, kept.fence, self.now_ms))
     }
 
     fn load_event(&mut self, record: &EventRecord) -> Done<()> {
@@ -175,6 +179,8 @@ impl Session<'_> {
 
     fn load_usage(&mut self, record: &UsageRecord) -> Done<()> {
         let line = &record.line;
+        let tid = self.tid(&record.tenant)?;
+        self.spend(tid, Month::of(record.booked_ms), &tenants::difference(None, line))?;
         self.conn
             .prepare_cached(
                 "INSERT INTO usage
@@ -194,6 +200,17 @@ impl Session<'_> {
                 &record.connector,
                 &record.vendor,
             ))?;
+        self.lessen_reserve(&record.job)
+    }
+
+    /// What is set aside for a job at its vendor is what is expected of it less what it booked, which comes after it.
+    fn lessen_reserve(&mut self, job: &str) -> Done<()> {
+        let Some(row) = self.row(job)? else { return Ok(()) };
+        if tenants::reserves(row.state, row.slot) {
+            let attempt = self.job(row.n)?.attempt.max(1);
+            let booked = Amounts::booked(&ledger::lines_of(self.conn, job)?, attempt);
+            self.reserve(row.n, row.tid, Some(&booked))?;
+        }
         Ok(())
     }
 

@@ -9,6 +9,7 @@
 //! that comes late but was not taken over may still commit.
 
 mod board;
+mod buckets;
 mod chores;
 mod claim;
 mod commit;
@@ -25,8 +26,10 @@ mod readers;
 mod retain;
 mod row;
 mod schema;
+mod starts;
 mod store;
 mod submit;
+mod tenants;
 mod time;
 mod writer;
 

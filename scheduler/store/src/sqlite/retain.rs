@@ -69,7 +69,9 @@ impl Session<'_> {
                 .prepare_cached("DELETE FROM labels WHERE key = ?1 AND value = ?2 AND created_ms = ?3 AND n = ?4")?
                 .execute((key, value, job.created_at.resolve(0), n))?;
         }
+        self.reserve(n, row.tid, None)?;
         for sql in [
+            "DELETE FROM estimates WHERE n = ?1",
             "DELETE FROM events WHERE n = ?1",
             "DELETE FROM exchanges WHERE n = ?1",
             "DELETE FROM exchange_texts WHERE n = ?1",

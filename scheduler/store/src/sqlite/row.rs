@@ -2,7 +2,9 @@
 
 use super::fault::{self, Done, signed, unsigned};
 use super::lane::{self, Lane, Stand};
+use super::tenants::reserves;
 use super::writer::Session;
+use crate::limits::Amounts;
 use crate::{Changed, Job, JobState};
 use rusqlite::{OptionalExtension, Row};
 
@@ -11,6 +13,7 @@ use rusqlite::{OptionalExtension, Row};
 pub(super) struct JobRow {
     pub(super) n: i64,
     pub(super) cid: i64,
+    pub(super) tid: i64,
     pub(super) rev: u64,
     pub(super) seq: u64,
     pub(super) state: JobState,
@@ -24,9 +27,9 @@ pub(super) struct JobRow {
 }
 
 const BY_ID: &str = "SELECT j.n, j.cid, j.rev, j.seq, q.state, q.slot, q.lane, q.fence, q.owner, q.lease_until,
-    j.error_code IS NOT NULL FROM jobs j JOIN queue q ON q.n = j.n WHERE j.id = ?1";
+    j.error_code IS NOT NULL, j.tid FROM jobs j JOIN queue q ON q.n = j.n WHERE j.id = ?1";
 const BY_N: &str = "SELECT j.n, j.cid, j.rev, j.seq, q.state, q.slot, q.lane, q.fence, q.owner, q.lease_until,
-    j.error_code IS NOT NULL FROM jobs j JOIN queue q ON q.n = j.n WHERE j.n = ?1";
+    j.error_code IS NOT NULL, j.tid FROM jobs j JOIN queue q ON q.n = j.n WHERE j.n = ?1";
 
 impl JobRow {
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
@@ -45,6 +48,7 @@ impl JobRow {
             owner: row.get(8)?,
             lease_until: row.get(9)?,
             error: row.get(10)?,
+            tid: row.get(11)?,
         })
     }
 }
@@ -66,6 +70,11 @@ impl Next {
         let slot = job.holds_slot();
         let stand = lane::stand(job, slot, now_ms);
         Self { state: job.state, slot, stand, fence, owner: None, lease_until: 0 }
+    }
+
+    /// Whose turn the job waits for; 0 where it waits for none.
+    fn turn(&self, tid: i64) -> i64 {
+        if self.stand.is_some_and(|stand| stand.lane == Lane::Fresh) { tid } else { 0 }
     }
 }
 
@@ -92,11 +101,11 @@ impl Session<'_> {
     }
 
     /// Puts a job into its place in the queue.
-    pub(super) fn enter(&mut self, n: i64, cid: i64, next: &Next) -> Done<()> {
+    pub(super) fn enter(&mut self, n: i64, (cid, tid): (i64, i64), next: &Next) -> Done<()> {
         self.conn
             .prepare_cached(
-                "INSERT INTO queue (n, cid, state, slot, lane, k1, k2, fence, owner, lease_until)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                "INSERT INTO queue (n, cid, state, slot, lane, k1, k2, fence, owner, lease_until, turn)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
             )?
             .execute((
                 n,
@@ -109,9 +118,13 @@ impl Session<'_> {
                 signed(next.fence),
                 &next.owner,
                 next.lease_until,
+                next.turn(tid),
             ))?;
         self.recount(cid, None, Some((next.state, next.slot)))?;
-        self.note(cid, next.stand)
+        if reserves(next.state, next.slot) {
+            self.reserve(n, tid, Some(&Amounts::default()))?;
+        }
+        self.note(cid, tid, next.stand)
     }
 
     /// Moves a job to another place in the queue.
@@ -119,7 +132,7 @@ impl Session<'_> {
         self.conn
             .prepare_cached(
                 "UPDATE queue SET state = ?2, slot = ?3, lane = ?4, k1 = ?5, k2 = ?6, fence = ?7, owner = ?8,
-                 lease_until = ?9 WHERE n = ?1",
+                 lease_until = ?9, turn = ?10 WHERE n = ?1",
             )?
             .execute((
                 row.n,
@@ -131,9 +144,15 @@ impl Session<'_> {
                 signed(next.fence),
                 &next.owner,
                 next.lease_until,
+                next.turn(row.tid),
             ))?;
         self.recount(row.cid, Some((row.state, row.slot)), Some((next.state, next.slot)))?;
-        self.note(row.cid, next.stand)
+        let (before, after) = (reserves(row.state, row.slot), reserves(next.state, next.slot));
+        if before != after {
+            let nothing = Amounts::default();
+            self.reserve(row.n, row.tid, after.then_some(&nothing))?;
+        }
+        self.note(row.cid, row.tid, next.stand)
     }
 
     /// Keeps the connector's counts; a place that came free wakes who waits for one.
@@ -158,16 +177,16 @@ impl Session<'_> {
             }
         }
         let freed = before.is_some_and(|(_, slot)| slot) && !after.is_some_and(|(_, slot)| slot);
-        if freed && conn.earliest.get(Lane::Fresh.at()).is_some_and(|earliest| *earliest < i64::MAX) {
+        if freed && !conn.turns.is_empty() {
             *self.wake |= conn.takes_starts(self.now_ms);
         }
         Ok(())
     }
 
-    fn note(&mut self, cid: i64, stand: Option<Stand>) -> Done<()> {
+    fn note(&mut self, cid: i64, tid: i64, stand: Option<Stand>) -> Done<()> {
         if let Some(stand) = stand {
             let at = self.board.at_cid(cid)?;
-            *self.wake |= self.board.note(at, stand, self.now_ms)?;
+            *self.wake |= self.board.note(at, tid, stand, self.now_ms)?;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 const APPLICATION_ID: i64 = 0x4c48_5131;
 
 /// The migrations, in order. The version of a file is how many it has seen.
-const MIGRATIONS: [&str; 1] = [FIRST];
+const MIGRATIONS: [&str; 2] = [FIRST, LIMITS];
 
 /// How the queue is found without looking at what cannot run: `queue.lane` says which line a job stands
 /// in, `k1` and `k2` order that line, and the one partial index holds nothing else. Finished jobs have no
@@ -101,6 +101,29 @@ CREATE TABLE tokens (
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 ";
 
+/// Limits. Fresh starts of one connector are told apart by tenant (`turn`, 0 in every other lane), so that whose turn it is
+/// is found by one look, however many wait. `estimates` holds what a job is to take, and what of that is set aside for it
+/// while it is at its vendor; `spend` what each tenant has booked in each month, money under the unit `$`.
+const LIMITS: &str = "
+CREATE TABLE rates (cid INTEGER PRIMARY KEY, rates TEXT NOT NULL);
+CREATE TABLE tenants (tid INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+INSERT INTO tenants (name) SELECT tenant FROM jobs UNION SELECT tenant FROM usage;
+ALTER TABLE jobs ADD COLUMN tid INTEGER NOT NULL DEFAULT 0;
+UPDATE jobs SET tid = (SELECT tid FROM tenants WHERE name = jobs.tenant);
+ALTER TABLE queue ADD COLUMN turn INTEGER NOT NULL DEFAULT 0;
+UPDATE queue SET turn = (SELECT tid FROM jobs WHERE jobs.n = queue.n) WHERE lane = 2;
+DROP INDEX queue_due;
+CREATE INDEX queue_due ON queue (cid, lane, turn, k1, k2) WHERE lane IS NOT NULL;
+CREATE TABLE estimates (
+  n INTEGER PRIMARY KEY, tid INTEGER NOT NULL, estimate TEXT NOT NULL, held TEXT
+);
+CREATE INDEX estimates_held ON estimates (tid) WHERE held IS NOT NULL;
+CREATE TABLE spend (
+  tid INTEGER NOT NULL, month INTEGER NOT NULL, unit TEXT NOT NULL, amount TEXT NOT NULL,
+  PRIMARY KEY (tid, month, unit)
+) WITHOUT ROWID;
+";
+
 /// Brings a file to the newest schema, in one transaction.
 pub(super) fn migrate(conn: &mut Connection, shown: &str, now_ms: i64) -> StoreResult<()> {
     let version = version(conn, shown)?;
@@ -117,6 +140,9 @@ pub(super) fn migrate(conn: &mut Connection, shown: &str, now_ms: i64) -> StoreR
     }
     for (at, step) in MIGRATIONS.iter().enumerate().skip(version) {
         tx.execute_batch(step).map_err(Fault::read)?;
+        if *step == LIMITS {
+            super::tenants::fill(&tx)?;
+        }
         let number = i64::try_from(at + 1).unwrap_or(i64::MAX);
         tx.execute("INSERT INTO schema_version (version, applied_ms) VALUES (?1, ?2)", (number, now_ms))
             .map_err(Fault::read)?;
@@ -149,4 +175,62 @@ fn version(conn: &Connection, shown: &str) -> StoreResult<usize> {
         )));
     }
     Ok(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of the first schema, with what the second reads from it.
+    fn first() -> Connection {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch("CREATE TABLE schema_version (version INTEGER PRIMARY KEY, applied_ms INTEGER NOT NULL);")
+            .unwrap();
+        conn.execute_batch(FIRST).unwrap();
+        conn.execute_batch(
+            "INSERT INTO schema_version VALUES (1, 0);
+             INSERT INTO connectors (cid, name, state) VALUES (1, 'flux', '{}');
+             INSERT INTO jobs (n, id, rev, seq, cid, tenant, vendor, state, created_ms, head) VALUES
+               (1, 'job_1', 1, 0, 1, 'acme', 'flux', 'queued', 5, '{}'),
+               (2, 'job_2', 1, 0, 1, 'other', 'flux', 'running', 5, '{}');
+             INSERT INTO queue (n, cid, state, slot, lane, k1, k2, fence, lease_until) VALUES
+               (1, 1, 0, 0, 2, 0, 5, 0, 0), (2, 1, 2, 1, 1, 9, 0, 0, 0);
+             INSERT INTO usage (job, attempt, record, unit, quantity, source, usd, booked_ms, tenant, connector, vendor)
+             VALUES
+               ('job_0', 1, 'a', 'credits', '10', 2, '0.1', 1796083199999, 'acme', 'flux', 'flux'),
+               ('job_0', 1, 'b', 'credits', '20', 2, '0.2', 1796083199999, 'acme', 'flux', 'flux'),
+               ('job_0', 1, 'c', 'credits', '7', 2, NULL, 1796083200000, 'acme', 'flux', 'flux'),
+               ('job_9', 1, 'a', 'seconds', '3', 2, '5', 1796083199999, 'pruned', 'flux', 'flux');",
+        )
+        .unwrap();
+        conn
+    }
+
+    #[test]
+    fn the_second_schema_takes_over_tenants_turns_and_what_they_spent() {
+        let mut conn = first();
+        migrate(&mut conn, "t.db", 7).unwrap();
+        let rows = |sql: &str| -> Vec<String> {
+            let mut read = conn.prepare(sql).unwrap();
+            read.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
+        };
+        assert_eq!(rows("SELECT name FROM tenants ORDER BY name"), ["acme", "other", "pruned"]);
+        let turns =
+            "SELECT q.n || ' ' || coalesce(t.name, '-') FROM queue q LEFT JOIN tenants t ON t.tid = q.turn ORDER BY 1";
+        assert_eq!(rows(turns), ["1 acme", "2 -"], "only a waiting start takes turns");
+        let owners = "SELECT j.id || ' ' || t.name FROM jobs j JOIN tenants t ON t.tid = j.tid ORDER BY 1";
+        assert_eq!(rows(owners), ["job_1 acme", "job_2 other"]);
+        let spend = "SELECT t.name || ' ' || month || ' ' || unit || ' ' || amount FROM spend JOIN tenants t USING (tid) ORDER BY 1";
+        let booked = [
+            "acme 202611 $ 0.3",
+            "acme 202611 credits 30",
+            "acme 202612 $ 0",
+            "acme 202612 credits 7",
+            "pruned 202611 $ 5",
+            "pruned 202611 seconds 3",
+        ];
+        assert_eq!(rows(spend), booked);
+        // A second opening finds nothing to do.
+        migrate(&mut conn, "t.db", 8).unwrap();
+    }
 }

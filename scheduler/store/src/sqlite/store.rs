@@ -5,15 +5,16 @@ use super::draft::{self, Draft, DraftEvent};
 use super::fault::{self, Fault, signed};
 use super::submit::{self, Entry};
 use super::writer::{Session, Weight};
-use super::{Changed, SqliteStore, Store, StoreResult, chores, claim, dump, ledger, load, read, retain};
+use super::{
+    Changed, SqliteStore, Store, StoreResult, buckets, chores, claim, dump, ledger, load, read, retain, tenants,
+};
 use crate::{
     Artifact, Chore, Claim, Claimed, ClaimedChore, Committed, ConnectorRow, ConnectorState, Event, Job, JobFilter,
-    JobRecord, JobState, Lease, NewEvent, Record, StoredExchange, Submission, Submitted, TokenRow, Transition, UsageBy,
-    UsageSum,
+    JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, StoredExchange, Submission, Submitted, TenantRow,
+    TokenRow, Transition, UsageBy, UsageSum,
 };
 use async_trait::async_trait;
 use rusqlite::OptionalExtension;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast;
@@ -29,14 +30,31 @@ impl Store for SqliteStore {
         Ok(self.time.now_ms())
     }
 
-    async fn set_limits(&self, in_flight: BTreeMap<String, u32>) -> StoreResult<()> {
+    async fn set_limits(&self, limits: Limits) -> StoreResult<()> {
         self.owned()?;
         let set = move |s: &mut Session<'_>| {
-            s.board.set_limits(in_flight.clone());
+            s.board.set_limits(limits.clone());
             *s.wake = true;
             Ok(())
         };
         self.writer.call(Weight::Look, 1, set).await
+    }
+
+    async fn charge(&self, connector: &str, requests: u32) -> StoreResult<()> {
+        self.owned()?;
+        let connector = connector.to_owned();
+        self.writer.call(Weight::Lease, 1, move |s| buckets::charge(s, &connector, requests)).await
+    }
+
+    async fn set_pace(&self, connector: &str, pace: Pace) -> StoreResult<()> {
+        self.owned()?;
+        let connector = connector.to_owned();
+        self.writer.call(Weight::Durable, 1, move |s| buckets::set_pace(s, &connector, pace)).await
+    }
+
+    async fn tenants(&self, names: &[String]) -> StoreResult<Vec<TenantRow>> {
+        let names = names.to_vec();
+        self.writer.call(Weight::Look, 1, move |s| tenants::rows(s, &names)).await
     }
 
     async fn submit(&self, jobs: Vec<Submission>) -> StoreResult<Vec<Submitted>> {
@@ -198,6 +216,12 @@ impl Store for SqliteStore {
                 in_flight: conn.in_flight,
                 queued: conn.states.get(JobState::Queued as usize).copied().unwrap_or(0),
                 last_check: conn.check.clone(),
+                limits: conn.limits,
+                pace: conn.pace,
+                requests: conn.meter,
+                next_start_ms: Some(conn.next_start_ms(s.now_ms)).filter(|next| *next > s.now_ms),
+                next_request_ms: Some(conn.next_request_ms(s.now_ms)).filter(|next| *next > s.now_ms),
+                tenants_waiting: u32::try_from(conn.turns.len()).unwrap_or(u32::MAX),
             });
             let mut rows: Vec<_> = rows.collect();
             rows.sort_by(|a, b| a.name.cmp(&b.name));

@@ -123,7 +123,9 @@ impl Session<'_> {
         let at = self.board.at_name(self.conn, &entry.job.connector)?;
         let cid = self.board.conn(at)?.cid;
         let mut job = Box::new(entry.job.clone());
-        let n = self.insert_head(&job, &entry.head, cid)?;
+        let tid = self.tid(&job.tenant)?;
+        let n = self.insert_head(&job, &entry.head, cid, tid)?;
+        self.expect(n, tid, &entry.body.estimate)?;
         self.insert_around(n, entry)?;
         self.history(n, 0, &job, &entry.events, None)?;
         if !entry.usage.is_empty() {
@@ -131,18 +133,18 @@ impl Session<'_> {
             let head = fault::write("a job's head", &job)?;
             self.conn.prepare_cached("UPDATE jobs SET head = ?2 WHERE n = ?1")?.execute((n, head))?;
         }
-        self.enter(n, cid, &Next::unleased(&job, 0, self.now_ms))?;
+        self.enter(n, (cid, tid), &Next::unleased(&job, 0, self.now_ms))?;
         self.board.keep_body(n, entry.body_text.len(), &entry.body);
         self.tell(&job);
         Ok(Submitted::New(job))
     }
 
-    fn insert_head(&mut self, job: &Job, head: &str, cid: i64) -> Done<i64> {
+    fn insert_head(&mut self, job: &Job, head: &str, cid: i64, tid: i64) -> Done<i64> {
         let columns = Columns::of(job, self.now_ms);
         self.conn
             .prepare_cached(
                 "INSERT INTO jobs (id, rev, seq, cid, tenant, vendor, state, created_ms, finished_ms, error_code,
-                 error_kind, head) VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+                 error_kind, head, tid) VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
             )?
             .execute((
                 &job.id,
@@ -156,6 +158,7 @@ impl Session<'_> {
                 columns.code,
                 columns.kind,
                 head,
+                tid,
             ))?;
         Ok(self.conn.last_insert_rowid())
     }

@@ -2,6 +2,7 @@
 
 mod faults;
 mod kill;
+mod limits;
 mod plans;
 mod random;
 mod unread;

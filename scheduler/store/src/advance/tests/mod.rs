@@ -6,7 +6,7 @@ mod signals;
 mod stops;
 
 use super::*;
-use crate::{JobBody, NewEvent, When};
+use crate::{Estimate, JobBody, NewEvent, When};
 use longhaul_registry::{
     AuthScheme, Cadence, Connector, ConnectorLimits, JobRequest, LostStart, Report, Task, Unit, VendorFile,
 };
@@ -54,7 +54,13 @@ fn body(extra: Value) -> JobBody {
     request.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
     let request: JobRequest = serde_json::from_value(request).unwrap();
     assert_eq!(request.task, Task::Image);
-    JobBody { request, prepared: json!({"prompt": "a kite"}), model: None, start_silence: None }
+    JobBody {
+        request,
+        prepared: json!({"prompt": "a kite"}),
+        model: None,
+        start_silence: None,
+        estimate: Estimate::default(),
+    }
 }
 
 /// A bench: one job, its rules, and a clock; it applies transitions as a store does.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::conformance::{into, sent};
-use crate::{Claimed, Committed, ConnectorState, JobState, Lease, Transition, When};
+use crate::{Claimed, Committed, ConnectorState, JobState, Lease, Limits, Transition, When};
 use longhaul_registry::Step;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -62,8 +62,8 @@ fn connector(at: u8) -> String {
     format!("c{at}")
 }
 
-fn limits() -> BTreeMap<String, u32> {
-    [(connector(0), 1), (connector(1), 3)].into()
+fn limits() -> Limits {
+    Limits::in_flight([("c0", 1), ("c1", 3)])
 }
 
 impl Model {
@@ -113,7 +113,9 @@ impl Model {
             }
             if fresh(known) && !self.takes(known) {
                 let taken = taken.entry(known.job.connector.clone()).or_default();
-                let limit = limits().get(&known.job.connector).map_or(usize::MAX, |limit| *limit as usize);
+                let limits = limits();
+                let cap = limits.connectors.get(&known.job.connector).and_then(|limits| limits.in_flight);
+                let limit = cap.map_or(usize::MAX, |cap| cap as usize);
                 if self.in_flight(&known.job.connector) + *taken >= limit {
                     continue;
                 }
