@@ -93,8 +93,9 @@ impl Loop {
             }
             let Claiming { store, slots, stop, .. } = &self.claiming;
             let first = tokio::select! {
-                permit = slots.clone().acquire_owned() => permit.ok()?,
+                biased;
                 () = stop.cancelled() => return None,
+                permit = slots.clone().acquire_owned() => permit.ok()?,
             };
             let free = slots.available_permits().min(CLAIM_AT_MOST - 1);
             let mut permits = vec![first];
@@ -117,9 +118,10 @@ impl Loop {
                         continue;
                     }
                     tokio::select! {
-                        () = tokio::time::sleep(wait) => {}
-                        () = woken => {}
+                        biased;
                         () = self.claiming.stop.cancelled() => return None,
+                        () = woken => {}
+                        () = tokio::time::sleep(wait) => {}
                     }
                 }
                 Err(error) => {
@@ -127,8 +129,9 @@ impl Loop {
                     failures = failures.saturating_add(1);
                     warn!(error = %error, failures, "no work could be claimed; asking again");
                     tokio::select! {
-                        () = tokio::time::sleep(backoff(failures, Duration::from_millis(100), Duration::from_secs(5))) => {}
+                        biased;
                         () = self.claiming.stop.cancelled() => return None,
+                        () = tokio::time::sleep(backoff(failures, Duration::from_millis(100), Duration::from_secs(5))) => {}
                     }
                 }
             }

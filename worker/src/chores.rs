@@ -83,8 +83,9 @@ impl Chores {
                 }
             };
             tokio::select! {
-                () = tokio::time::sleep(wait) => {}
+                biased;
                 () = stop.cancelled() => return,
+                () = tokio::time::sleep(wait) => {}
             }
         }
     }

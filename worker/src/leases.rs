@@ -2,7 +2,7 @@
 
 use longhaul_store::clock::Clock;
 use longhaul_store::{Lease, Store};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +16,7 @@ struct Held {
 
 /// The leases held now.
 pub struct Leases {
-    held: Mutex<HashMap<String, Held>>,
+    held: Mutex<BTreeMap<String, Held>>,
     clock: Arc<dyn Clock>,
 }
 
@@ -99,8 +99,9 @@ impl Leases {
         let every = length / 3;
         loop {
             tokio::select! {
-                () = tokio::time::sleep(every) => {}
+                biased;
                 () = stop.cancelled() => return,
+                () = tokio::time::sleep(every) => {}
             }
             let leases = self.all();
             if leases.is_empty() {

@@ -18,6 +18,7 @@ pub mod transport;
 pub mod wire;
 mod working;
 
+
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -28,5 +29,14 @@ use std::time::Duration;
 /// A doubling delay with jitter, for trouble of our own (a store that is away).
 pub(crate) fn backoff(nth: u32, first: Duration, most: Duration) -> Duration {
     let full = first.saturating_mul(1u32 << nth.clamp(1, 16).saturating_sub(1)).min(most);
-    full / 2 + (full / 2).mul_f64(rand::random::<f64>())
+    full / 2 + (full / 2).mul_f64(dice())
+}
+
+/// A throw of the dice, 0 to 1, for jitter. Tests that must be repeatable load them.
+pub(crate) fn dice() -> f64 {
+    #[cfg(test)]
+    if let Some(thrown) = testing::loaded_dice() {
+        return thrown;
+    }
+    rand::random()
 }

@@ -2,7 +2,25 @@
 
 use longhaul_registry::{Connector, VendorFile};
 use serde_json::json;
+use std::cell::RefCell;
 use std::sync::Arc;
+
+/// Throws of dice, in their order.
+pub(crate) type Dice = Box<dyn FnMut() -> f64>;
+
+thread_local! {
+    static DICE: RefCell<Option<Dice>> = const { RefCell::new(None) };
+}
+
+/// From now on every throw on this thread is one of these; chance's own where `None`.
+pub(crate) fn load_dice(dice: Option<Dice>) {
+    DICE.with(|loaded| *loaded.borrow_mut() = dice);
+}
+
+/// The next throw of the dice that this thread's test loaded.
+pub(crate) fn loaded_dice() -> Option<f64> {
+    DICE.with(|loaded| loaded.borrow_mut().as_mut().map(|throw| throw()))
+}
 
 /// A connector of an invented vendor with a base URL of its own and a credential in `env:KEY`.
 pub(crate) fn connector(base_url: &str) -> Connector {

@@ -124,6 +124,7 @@ impl Worker {
         );
         let mut working = worker.run().boxed();
         tokio::select! {
+            biased;
             ended = &mut working => if let Err(error) = ended {
                 warn!(error = %error, "the worker's runtime ended with an error");
             },

@@ -21,7 +21,7 @@ enum Written {
 
 impl Runner {
     pub(crate) fn rules<'a>(&self, hand: &'a Hand) -> Rules<'a> {
-        Rules { connector: &hand.connector, body: &hand.body, now_ms: hand.time.now_ms(), dice: rand::random::<f64>() }
+        Rules { connector: &hand.connector, body: &hand.body, now_ms: hand.time.now_ms(), dice: crate::dice() }
     }
 
     /// Commits an outcome. A job that changed meanwhile is advanced again from what it has become; a store that is away
@@ -83,8 +83,9 @@ impl Runner {
                     self.metrics.store_error();
                     warn!(error = %error, tries, "a commit failed; it is tried until the store is back");
                     tokio::select! {
-                        () = tokio::time::sleep(backoff(tries, Duration::from_millis(100), Duration::from_secs(3))) => {}
+                        biased;
                         () = self.abandon.cancelled() => return Written::Over(Flow::Stop),
+                        () = tokio::time::sleep(backoff(tries, Duration::from_millis(100), Duration::from_secs(3))) => {}
                     }
                 }
             }
