@@ -18,6 +18,8 @@ pub mod transport;
 pub mod wire;
 mod working;
 
+#[cfg(test)]
+mod sim;
 
 #[cfg(test)]
 pub(crate) mod testing;

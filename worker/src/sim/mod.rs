@@ -1,0 +1,3 @@
+//! Deterministic simulation.
+
+mod model;
