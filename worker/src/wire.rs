@@ -159,7 +159,7 @@ async fn other_starts(store: &dyn Store, connector: &str, job: &str) -> StoreRes
 
 /// A process that was frozen, or starved, between writing a start down and sending it does not send it: by now the job may
 /// be another worker's.
-fn lease_ran_out() -> Failure {
+pub(crate) fn lease_ran_out() -> Failure {
     let message = "the lease ran out before the paid call could leave; nothing was sent";
     let mut failure = Failure::new(FailureKind::Timeout, Retry::Backoff, message).code("lease_ran_out");
     failure.unsent = true;

@@ -15,7 +15,7 @@ use longhaul_store::clock::{Clock, StoreTime};
 use longhaul_store::limits::{Bucket, Meter, Pace, request_rate, start_rate};
 use longhaul_store::{
     Amounts, Artifact, Changed, Chore, ConnectorState, Event, Job, JobBody, JobState, KeyRecord, Limits, Month,
-    StoreError, StoredExchange, TokenRow, UsageRecord,
+    StoreError, StoredExchange, TokenRow, UsageLine, UsageRecord,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -168,6 +168,21 @@ impl State {
         self.usage.range(from..).take_while(move |((of, ..), _)| *of == job).map(|(_, record)| record)
     }
 
+    /// A job's ledger lines.
+    pub(crate) fn lines(&self, job: &str) -> Vec<UsageLine> {
+        self.lines_of(job).map(|record| record.line.clone()).collect()
+    }
+
+    /// Hashes of a job's artifacts.
+    pub(crate) fn hashes(&self, row: &Row) -> Vec<String> {
+        row.artifacts.iter().filter_map(|id| self.artifacts.get(id)).map(|artifact| artifact.sha256.clone()).collect()
+    }
+
+    /// Every chore.
+    pub(crate) fn chores(&self) -> impl Iterator<Item = &Chore> {
+        self.chores.values().map(|row| &row.chore)
+    }
+
     /// Booked by a tenant in a month.
     fn spent(&self, tenant: &str, month: Month) -> Amounts {
         let mut sum = Amounts::default();
@@ -232,6 +247,13 @@ impl ModelStore {
     /// Looks at everything, as no caller of the trait can.
     pub(crate) fn look<T>(&self, at: impl FnOnce(&State) -> T) -> T {
         at(&self.state().1)
+    }
+
+    /// Loses the newest line of a job's history, as a broken store would.
+    pub(crate) fn forget_last_event(&self, job: &str) {
+        if let Some(row) = self.state().1.rows.get_mut(job) {
+            row.events.pop();
+        }
     }
 
     fn wake_all(&self) {
