@@ -59,7 +59,7 @@ impl World {
 
     /// Everything that must hold when all has come to rest.
     pub(super) fn check_all(&self) {
-        let mut found = Vec::new();
+        let (mut found, mut seen) = (Vec::new(), Vec::new());
         let now = self.ms();
         let (acknowledged, cancelled, records, delivered) = {
             let mut inner = self.inner();
@@ -78,12 +78,14 @@ impl World {
             if state.rows.len() != acknowledged.len() {
                 found.push(format!("{} keys made {} jobs", acknowledged.len(), state.rows.len()));
             }
+            state.rows.values().for_each(|row| seen.extend(corners(row)));
             for record in &records {
                 check_owner(record, state.rows.get(&record.job), &mut found);
             }
             for row in state.rows.values() {
                 let own: Vec<_> = records.iter().filter(|record| record.job == row.job.id).collect();
                 check_history(row, &mut found);
+                check_left(row, &own, &mut found);
                 check_rest(row, &mut found);
                 check_purchases(row, &own, &mut found);
                 check_bill(row, &state.lines(&row.job.id), &own, &mut found);
@@ -97,8 +99,31 @@ impl World {
                 check_notified(row, told.len(), &mut found);
             }
         });
+        seen.into_iter().for_each(|seen| self.saw(seen));
         found.into_iter().for_each(|found| self.wrong(found));
     }
+}
+
+/// What a job went through.
+fn corners(row: &Row) -> Vec<String> {
+    let mut all = vec![format!("state {}", row.job.state)];
+    if let Some(error) = &row.job.error {
+        all.push(format!("rests with {}", error.failure.code));
+    }
+    if let Some(cancel) = &row.job.cancel {
+        all.push(format!("cancel {:?}", cancel.outcome));
+    }
+    for (_, event) in &row.events {
+        let word = |key: &str| event.data[key].as_str().map(|word| format!("{} {word}", event.kind));
+        all.extend(match event.kind.as_str() {
+            "step" => word("did"),
+            "error" | "warning" => word("code"),
+            "operator" => word("action"),
+            "answer" => word("by"),
+            _ => None,
+        });
+    }
+    all
 }
 
 fn told_of(delivery: &str, job: &str) -> bool {
@@ -250,6 +275,21 @@ fn check_cancel(row: &Row, seq: u64, own: &[&Record], found: &mut Vec<String>) {
         && let Some(record) = own.iter().find(runs)
     {
         found.push(format!("{id} is cancelled, confirmed, and {} runs on", record.id));
+    }
+}
+
+/// A job that ended leaves nothing running at a vendor that can stop it, unless it says that it may.
+fn check_left(row: &Row, own: &[&Record], found: &mut Vec<String>) {
+    let job = &row.job;
+    let code = job.error.as_ref().map(|error| error.failure.code.as_str());
+    let says_so = matches!(code, Some("start_unknown" | "lost_at_vendor"))
+        || row.events.iter().any(|(_, event)| event.data["code"] == "end_unconfirmed");
+    if !job.state.is_final() || says_so || !Class::of(&job.connector).cancels() {
+        return;
+    }
+    let current = u64::from(job.attempt.max(1));
+    for record in own.iter().filter(|record| record.ended.is_none() && record.attempt == current) {
+        found.push(format!("{} is {} ({code:?}) and {} runs on", job.id, job.state, record.id));
     }
 }
 

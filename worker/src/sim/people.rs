@@ -37,7 +37,7 @@ impl People {
         let unknown = if chance.permille(200) { "give_up" } else { "park" };
         let mut request = json!({
             "connector": class.name(), "task": "image", "instructions": format!("picture {nth}"),
-            "limits": {"max_minutes": chance.from(1..3), "question_minutes": 1}, "on_unknown_start": unknown,
+            "limits": {"max_minutes": chance.from(1..4), "question_minutes": 1}, "on_unknown_start": unknown,
         });
         if chance.permille(500) {
             request["notify"] = json!({"url": "https://orchestrator.example/hooks", "events": ["job.finished"]});
@@ -75,7 +75,7 @@ impl People {
     pub(super) async fn meddle(&self, chance: &mut Chance) {
         let jobs: Vec<Job> = self.world.store.look(|state| state.rows.values().map(|row| row.job.clone()).collect());
         let Some(job) = chance.pick(&jobs) else { return };
-        let Some(signal) = fitting(&job, chance) else { return };
+        let Some(signal) = self.fitting(&job, chance) else { return };
         self.signal(&job.id, signal).await;
     }
 
@@ -138,27 +138,31 @@ fn replay(from: Step, accept_cost: bool) -> Signal {
     Signal::Replay { from, reason: "again".to_owned(), accept_cost, by: by() }
 }
 
-/// What somebody might do about a job now.
-fn fitting(job: &Job, chance: &mut Chance) -> Option<Signal> {
-    let cancel = || Signal::Cancel { reason: None, by: by() };
-    match job.state {
-        JobState::NeedsInput if chance.permille(700) => answer(job),
-        JobState::Queued | JobState::Starting | JobState::Running | JobState::NeedsInput | JobState::Collecting => {
-            Some(if chance.permille(800) { cancel() } else { Signal::Hint })
-        }
-        JobState::Parked => {
-            let decision = match chance.from(0..5) {
-                0 => Decision::GiveUp,
-                1 => Decision::StartAgain { accept_cost: true },
-                2 => Decision::StartAgain { accept_cost: false },
-                3 => return Some(cancel()),
-                _ => return Some(replay(Step::Poll, false)),
-            };
-            Some(Signal::Resolve { decision, by: by() })
-        }
-        JobState::Succeeded | JobState::Failed | JobState::Cancelled | JobState::LimitExceeded => {
-            let from = chance.pick(&[Step::Poll, Step::Outputs, Step::Start])?;
-            chance.permille(300).then(|| replay(from, chance.permille(700)))
+impl People {
+    /// What somebody might do about a job now.
+    fn fitting(&self, job: &Job, chance: &mut Chance) -> Option<Signal> {
+        let cancel = || Signal::Cancel { reason: None, by: by() };
+        match job.state {
+            JobState::NeedsInput if chance.permille(700) => answer(job),
+            JobState::Queued | JobState::Starting | JobState::Running | JobState::NeedsInput | JobState::Collecting => {
+                Some(if chance.permille(800) { cancel() } else { Signal::Hint })
+            }
+            JobState::Parked => {
+                let decision = match chance.from(0..6) {
+                    // What the vendor's own list shows a person.
+                    5 => Decision::Ran { vendor_job_id: self.world.inner().books.known_as(job)? },
+                    0 => Decision::GiveUp,
+                    1 => Decision::StartAgain { accept_cost: true },
+                    2 => Decision::StartAgain { accept_cost: false },
+                    3 => return Some(cancel()),
+                    _ => return Some(replay(Step::Poll, false)),
+                };
+                Some(Signal::Resolve { decision, by: by() })
+            }
+            JobState::Succeeded | JobState::Failed | JobState::Cancelled | JobState::LimitExceeded => {
+                let from = chance.pick(&[Step::Poll, Step::Outputs, Step::Start])?;
+                chance.permille(300).then(|| replay(from, chance.permille(700)))
+            }
         }
     }
 }

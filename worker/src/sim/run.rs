@@ -8,7 +8,7 @@ use super::plant::Plant;
 use super::shaky::ShakyStore;
 use super::vendor::Class;
 use super::wire::{SimCollect, SimHands, SimWire};
-use super::world::{Gate, Pulse, Roughness, SimClock, World};
+use super::world::{Gate, Pulse, Ran, Roughness, SimClock, World};
 use crate::{Worker, WorkerParts};
 use longhaul_registry::{Connector, VendorFile};
 use longhaul_store::{Chore, ConnectorState, JobState, Limits, Store};
@@ -25,18 +25,11 @@ type Connectors = Arc<BTreeMap<String, Arc<Connector>>>;
 /// How long things go wrong.
 const ROUGH_MS: u64 = 40_000;
 /// How long all may take to come to rest afterwards.
-const REST: Duration = Duration::from_secs(30 * 60);
+const REST_MS: u64 = 30 * 60_000;
 /// Every lease's length.
 const LEASE: Duration = Duration::from_secs(5);
 /// How long a drain waits.
 const DRAIN: Duration = Duration::from_secs(3);
-
-/// What a run came to.
-#[derive(Debug, Default)]
-pub(super) struct Ran {
-    pub(super) wrong: Vec<String>,
-    pub(super) trace: Vec<String>,
-}
 
 /// Runs a seed on a thread's own, paused runtime.
 pub(super) fn run(seed: u64, plant: Option<Plant>, traced: bool) -> Ran {
@@ -52,8 +45,7 @@ pub(super) fn run(seed: u64, plant: Option<Plant>, traced: bool) -> Ran {
         world
     });
     crate::testing::load_dice(None);
-    let (trace, wrong) = world.take_trace();
-    Ran { wrong, trace }
+    world.ran()
 }
 
 static CONNECTORS: LazyLock<Connectors> =
@@ -90,6 +82,8 @@ struct Play {
     rough: Roughness,
     /// Between two mishaps.
     pause_ms: u64,
+    /// Of ten mishaps so many are a worker's death, or the next one's birth.
+    deaths: u64,
 }
 
 impl Play {
@@ -98,8 +92,10 @@ impl Play {
         let mut rate = |rates: &[u64]| chance.pick(rates).unwrap_or_default();
         let rough = Roughness { store: rate(&[0, 10, 60]), network: rate(&[0, 30, 150]), vendor: rate(&[0, 20, 100]) };
         let pause_ms = rate(&[1_000, 3_000, 10_000]);
+        let deadly = chance.permille(100);
+        let (pause_ms, deaths) = if deadly { (800, 8) } else { (pause_ms, 1) };
         let people = Arc::new(People::new(world, &CONNECTORS));
-        Self { world: world.clone(), people, chance, posts: Vec::new(), rough, pause_ms }
+        Self { world: world.clone(), people, chance, posts: Vec::new(), rough, pause_ms, deaths }
     }
 
     async fn play(mut self) {
@@ -109,6 +105,7 @@ impl Play {
             return self.world.wrong("limits could not be set");
         }
         self.world.inner().rough = self.rough;
+        self.world.inner().poison = self.chance.permille(60).then_some("job_1_");
         self.world.note(|| format!("{:?}, a mishap every {} ms", self.rough, self.pause_ms));
         for nth in 1..=self.chance.from(2..4) {
             let post = self.post(&format!("w{nth}"), 1);
@@ -121,7 +118,7 @@ impl Play {
             sleep(pause).await;
             self.mishap().await;
         }
-        self.recover().await;
+        self.recover();
         let _ = submits.await;
         self.come_to_rest().await;
         upkeep.abort();
@@ -173,12 +170,17 @@ impl Play {
     /// One thing that goes wrong, or that somebody does.
     async fn mishap(&mut self) {
         let at = usize::try_from(self.chance.from(0..u64::try_from(self.posts.len()).unwrap_or(1))).unwrap_or(0);
-        match self.chance.from(0..10) {
-            0 => self.kill(at),
-            1 | 2 => self.freeze(at),
-            3 => self.drain(at).await,
-            4 => self.store_goes_away(),
-            5 => {
+        if self.reborn(at) {
+            return;
+        }
+        if self.chance.from(0..10) < self.deaths {
+            return self.kill(at);
+        }
+        match self.chance.from(0..9) {
+            0 | 1 => self.freeze(at),
+            2 => self.drain(at).await,
+            3 => self.store_goes_away(),
+            4 => {
                 let people = self.people.clone();
                 people.answer_all().await;
             }
@@ -189,17 +191,19 @@ impl Play {
         }
     }
 
-    /// Its process is killed; another takes its name, later.
+    /// Another process takes the place of a dead one; `false` where it lives.
+    fn reborn(&mut self, at: usize) -> bool {
+        let Some(post) = self.posts.get(at).filter(|post| post.gate.is(Pulse::Dead)) else { return false };
+        let (name, life) = (post.name.clone(), post.life + 1);
+        let next = self.post(&name, life);
+        if let Some(post) = self.posts.get_mut(at) {
+            *post = next;
+        }
+        true
+    }
+
     fn kill(&mut self, at: usize) {
         let Some(post) = self.posts.get(at) else { return };
-        if post.gate.is(Pulse::Dead) {
-            let (name, life) = (post.name.clone(), post.life + 1);
-            let next = self.post(&name, life);
-            if let Some(post) = self.posts.get_mut(at) {
-                *post = next;
-            }
-            return;
-        }
         self.world.note(|| format!("{} is killed", post.name));
         post.gate.set(Pulse::Dead);
         if self.chance.permille(500) {
@@ -243,29 +247,25 @@ impl Play {
     }
 
     /// From now on everything works.
-    async fn recover(&mut self) {
+    fn recover(&mut self) {
         self.world.note(|| "everything works again");
         self.world.calm();
         for at in 0..self.posts.len() {
             let Some(post) = self.posts.get(at) else { continue };
             post.gate.set(Pulse::Runs);
-            if post.gate.is(Pulse::Dead) {
-                self.kill(at);
-            }
+            self.reborn(at);
         }
     }
 
     async fn come_to_rest(&mut self) {
         let rests = |job: &longhaul_store::Job| job.state.is_final() || job.state == JobState::Parked;
-        let rested = async {
-            while !self.world.store.look(|state| state.rows.values().all(|row| rests(&row.job))) {
-                sleep(Duration::from_secs(1)).await;
-                if self.world.is_wrong() {
-                    return;
-                }
-            }
-        };
-        let in_time = timeout(REST, rested).await.is_ok();
+        let began = self.world.ms();
+        let mut in_time = true;
+        while in_time && !self.world.is_wrong() && !self.world.store.look(|state| state.rows.values().all(|row| rests(&row.job))) {
+            sleep(Duration::from_secs(1)).await;
+            (0..self.posts.len()).for_each(|at| drop(self.reborn(at)));
+            in_time = self.world.ms() - began < REST_MS;
+        }
         for post in &self.posts {
             post.stop.cancel();
         }

@@ -49,10 +49,16 @@ impl ShakyStore {
     }
 
     fn fate(&self) -> Fate {
-        let rough = self.world.inner().rough.store;
+        let (rough, calm) = {
+            let inner = self.world.inner();
+            (inner.rough.store, inner.calm)
+        };
+        if calm {
+            return Fate { before: Duration::ZERO, after: Duration::ZERO, refused: false, unanswered: false };
+        }
         self.throw(|chance| {
             // What runs at the same time is answered in any order.
-            let (mut before, mut after) = (chance.ms(0..4), chance.ms(0..4));
+            let (mut before, mut after) = (chance.ms(0..4), Duration::ZERO);
             if chance.permille(rough) {
                 before = chance.ms(10..1_500);
             }
@@ -145,6 +151,7 @@ impl ShakyStore {
                 }
             }
             other => {
+                self.world.saw(format!("commit {}", short(other)));
                 self.world.note(|| format!("{name} commits {job}: {}", short(other)));
                 if self.world.picture(job) != before {
                     self.world.wrong(format!("a commit of {job} that was answered {} changed it", short(other)));

@@ -1,7 +1,8 @@
 //! The runs.
 
 use super::plant::Plant;
-use super::run::{Ran, run};
+use super::run::run;
+use super::world::Ran;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -39,7 +40,7 @@ fn first_wrong(seeds: std::ops::Range<u64>, plant: Option<Plant>) -> Option<u64>
 }
 
 fn show(seed: u64) {
-    let Ran { wrong, trace } = run(seed, None, true);
+    let Ran { wrong, trace, .. } = run(seed, None, true);
     for line in &trace[trace.len().saturating_sub(TAIL)..] {
         println!("{line}");
     }
@@ -80,4 +81,15 @@ fn a_seed_repeats_itself() {
         }
         assert_eq!(one.trace.len(), other.trace.len());
     }
+}
+
+#[test]
+fn runs_reach_every_corner() {
+    let mut seen = std::collections::BTreeMap::new();
+    for seed in 0..300 {
+        for (what, times) in run(seed, None, false).seen {
+            *seen.entry(what).or_insert(0) += times;
+        }
+    }
+    println!("{seen:#?}");
 }

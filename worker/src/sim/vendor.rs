@@ -2,6 +2,8 @@
 
 use super::chance::Chance;
 use longhaul_registry::LostStart;
+use longhaul_store::Job;
+use longhaul_store::advance::idempotency_key;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -174,6 +176,14 @@ impl Books {
         let prefix = format!("{connector}-");
         self.records.values_mut().for_each(|record| record.evolve(now));
         self.records.values().filter(|record| record.ended.is_none() && record.id.starts_with(&prefix)).collect()
+    }
+
+    /// The id under which the vendor's list shows a job's present attempt.
+    pub(super) fn known_as(&self, job: &Job) -> Option<String> {
+        let key = idempotency_key(&job.id, job.attempt);
+        let record = self.records.values().find(|record| record.key == key && !record.erased)?;
+        let session = self.sessions.iter().find(|(_, run)| run.as_ref() == Some(&record.id));
+        Some(session.map_or(&record.id, |(session, _)| session).clone())
     }
 
     /// Makes a call at the vendor.

@@ -3,7 +3,7 @@
 use super::module::VENDOR;
 use super::plant::Plant;
 use super::vendor::{Class, Said};
-use super::world::{Gate, World};
+use super::world::{Gate, Pulse, World};
 use crate::chores::{ChoreHands, Delivery};
 use crate::leases::Fence;
 use crate::runner::{Collect, Collecting, Session, Wire};
@@ -131,6 +131,11 @@ impl SimSession {
 
     async fn exchange(&self, call: Call) -> Result<Reply, Failure> {
         self.gate.pass().await;
+        if call.route == "poll" && self.world.inner().poison.is_some_and(|poison| self.job.starts_with(poison)) {
+            self.world.note(|| format!("{} dies of {}", self.gate.name, self.job));
+            self.gate.set(Pulse::Dead);
+            self.gate.pass().await;
+        }
         if call.paid {
             if !self.fence.holds() && !self.world.has(Plant::FenceUnchecked) {
                 return Err(lease_ran_out());

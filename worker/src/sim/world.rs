@@ -114,6 +114,10 @@ pub(super) struct Inner {
     pub(super) books: Books,
     pub(super) network: Chance,
     pub(super) rough: Roughness,
+    /// The job whose polls kill their worker.
+    pub(super) poison: Option<&'static str>,
+    /// Nothing goes wrong any more.
+    pub(super) calm: bool,
     /// The store answers nobody before this moment, in milliseconds of the run.
     pub(super) store_away_until: u64,
     /// While it is away its calls wait instead of failing.
@@ -128,8 +132,20 @@ pub(super) struct Inner {
     pub(super) cancelled: BTreeMap<String, u64>,
     /// Notifications of an end that arrived.
     pub(super) delivered: BTreeSet<String>,
+    /// What was reached, and how often.
+    seen: BTreeMap<String, u64>,
     trace: Vec<String>,
     wrong: Vec<String>,
+}
+
+/// What a run came to.
+#[derive(Debug, Default)]
+pub(super) struct Ran {
+    /// What must never be and was.
+    pub(super) wrong: Vec<String>,
+    pub(super) trace: Vec<String>,
+    /// What was reached, and how often.
+    pub(super) seen: BTreeMap<String, u64>,
 }
 
 /// One run's world.
@@ -150,6 +166,8 @@ impl World {
             books: Books::default(),
             network: Chance::of(seed, "network"),
             rough: Roughness::NONE,
+            poison: None,
+            calm: false,
             store_away_until: 0,
             store_hangs: false,
             granted: BTreeMap::new(),
@@ -157,6 +175,7 @@ impl World {
             acknowledged: BTreeMap::new(),
             cancelled: BTreeMap::new(),
             delivered: BTreeSet::new(),
+            seen: BTreeMap::new(),
             trace: Vec::new(),
             wrong: Vec::new(),
         };
@@ -203,12 +222,18 @@ impl World {
     /// From now on everything works.
     pub(super) fn calm(&self) {
         let mut inner = self.inner();
-        inner.rough = Roughness::NONE;
+        (inner.rough, inner.calm) = (Roughness::NONE, true);
         inner.store_away_until = 0;
     }
 
-    pub(super) fn take_trace(&self) -> (Vec<String>, Vec<String>) {
+    /// Something was reached that a run is meant to reach now and then.
+    pub(super) fn saw(&self, what: impl Display) {
+        *self.inner().seen.entry(what.to_string()).or_default() += 1;
+    }
+
+    pub(super) fn ran(&self) -> Ran {
         let mut inner = self.inner();
-        (std::mem::take(&mut inner.trace), std::mem::take(&mut inner.wrong))
+        let (wrong, trace) = (std::mem::take(&mut inner.wrong), std::mem::take(&mut inner.trace));
+        Ran { wrong, trace, seen: std::mem::take(&mut inner.seen) }
     }
 }
