@@ -286,6 +286,9 @@ pub struct Job {
     /// When the vendor accepted: how young a `not_found` is.
     #[serde(default)]
     pub accepted_at: Option<When>,
+    /// The vendor has shown its record since: one that is gone was there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shown: bool,
     /// Submit.
     pub created_at: When,
     /// First paid start.
@@ -346,6 +349,7 @@ impl Job {
             outputs_expire_at: None,
             deadline_at: None,
             accepted_at: None,
+            shown: false,
             created_at: When::NOW,
             started_at: None,
             finished_at: None,

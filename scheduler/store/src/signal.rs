@@ -338,6 +338,7 @@ fn buy_again(change: &mut Change<'_>, action: Value) {
     job.vendor_status = None;
     job.progress = None;
     job.accepted_at = None;
+    job.shown = false;
     job.deadline_at = None;
     change.enter(JobState::Queued);
 }
@@ -369,6 +370,7 @@ fn resolve(mut change: Change<'_>, decision: Decision, by: String) -> Result<Tra
             change.job().vendor_job_id = Some(vendor_job_id.trim().to_owned());
             change.out.adopts = true;
             change.job().accepted_at = Some(When::NOW);
+            change.job().shown = false;
             change.enter(JobState::Running);
             change.due(Duration::ZERO);
         }

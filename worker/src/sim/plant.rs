@@ -32,23 +32,3 @@ pub(super) enum Plant {
     /// Signals are acknowledged before they are written.
     SignalsDropped,
 }
-
-impl Plant {
-    /// Every one.
-    pub(super) const ALL: [Plant; 14] = [
-        Self::CommitsDropped,
-        Self::FencesIgnored,
-        Self::RevisionsIgnored,
-        Self::HistoryGaps,
-        Self::LimitsIgnored,
-        Self::LeasesEternal,
-        Self::SubmitsDropped,
-        Self::KeysIgnored,
-        Self::SearchBlind,
-        Self::AnswersBlind,
-        Self::BillsDoubled,
-        Self::FenceUnchecked,
-        Self::OutputsUnfetched,
-        Self::SignalsDropped,
-    ];
-}

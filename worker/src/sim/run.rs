@@ -112,6 +112,7 @@ impl Play {
             self.posts.push(post);
         }
         let upkeep = tokio::spawn(upkeep(self.world.clone()));
+        let clerk = self.chance.permille(500).then(|| tokio::spawn(clerk(self.world.clone(), self.people.clone())));
         let submits = self.submits();
         while self.world.ms() < ROUGH_MS && !self.world.is_wrong() {
             let pause = self.chance.ms(self.pause_ms / 4..self.pause_ms * 2);
@@ -119,6 +120,7 @@ impl Play {
             self.mishap().await;
         }
         self.recover();
+        clerk.inspect(|clerk| clerk.abort());
         let _ = submits.await;
         self.come_to_rest().await;
         upkeep.abort();
@@ -275,6 +277,15 @@ impl Play {
                 self.world.wrong(format!("{} does not stop when it is told to", post.name));
             }
         }
+    }
+}
+
+/// Somebody who looks at the questions again and again.
+async fn clerk(world: Arc<World>, people: Arc<People>) {
+    let mut chance = Chance::of(world.seed, "clerk");
+    loop {
+        sleep(chance.ms(300..3_000)).await;
+        people.answer_all().await;
     }
 }
 

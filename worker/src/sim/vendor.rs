@@ -329,8 +329,9 @@ fn plan(chance: &mut Chance, class: Class, id: String, of: (String, String, u64)
     let ends = if class == Class::Synchronous && ends != End::Empty { End::Done } else { ends };
     let work = chance.from(500..25_000);
     let never = class != Class::Synchronous && chance.permille(50);
-    let asks = if class.asks() && chance.permille(400) { chance.from(1..3) } else { 0 };
-    let asks_at = (1..=asks).map(|nth| work * nth / (asks + 1)).collect();
+    let asks = if class.asks() && chance.permille(400) { chance.from(1..5) } else { 0 };
+    // One question soon leads to the next.
+    let asks_at = (1..=asks).map(|nth| work / 3 + nth * 300).take_while(|at| *at < work).collect();
     Record {
         id,
         job,

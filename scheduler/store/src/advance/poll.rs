@@ -30,6 +30,7 @@ pub(super) fn answered(mut change: Change<'_>, answer: Result<PollAnswer, Failur
     }
     let job = change.job();
     job.polls = job.polls.saturating_add(1);
+    job.shown |= answer.is_ok();
     match answer {
         Ok(PollAnswer::Running(report)) => running(change, report),
         Ok(PollAnswer::NeedsInput { question, report }) => needs_input(change, question, report),
@@ -233,9 +234,11 @@ pub(super) fn young(change: &Change<'_>) -> bool {
     change.age_ms(change.out.job.accepted_at).is_none_or(|age| age < YOUNG_MS)
 }
 
-/// The vendor has no such record, as a poll or a cancel was told: our doing after a stop that was heard, else patience.
+/// The vendor has no such record, as a poll or a cancel was told: our doing after a stop that was heard, else patience. One
+/// that may have been heard explains a record that is gone, and not one that never was there yet.
 pub(super) fn not_found(mut change: Change<'_>, failure: Failure) -> Transition {
-    if change.out.job.cancel.as_ref().is_some_and(|cancel| cancel.heard) {
+    let was_there = change.out.job.shown || !young(&change);
+    if change.out.job.cancel.as_ref().is_some_and(|cancel| cancel.heard && (cancel.sent || was_there)) {
         change.set_cancel_outcome(CancelOutcome::Confirmed);
         return conclude(change, JobState::Cancelled);
     }

@@ -99,6 +99,7 @@ fn accepted(mut change: Change<'_>, vendor_job_id: String, report: Report) -> Tr
     job.vendor_job_id = Some(vendor_job_id);
     job.start_sent = None;
     job.accepted_at = Some(When::NOW);
+    job.shown = false;
     job.poll_delay = None;
     change.enter(JobState::Running);
     change.cleared();

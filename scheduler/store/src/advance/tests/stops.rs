@@ -24,10 +24,10 @@ fn running() -> Outcome {
     polled(Ok(PollAnswer::Running(Report::default())))
 }
 
-/// A job that runs, so old, and is to stop.
+/// A job that runs, so old, whose record was read before, and that is to stop.
 fn unwanted(age: Duration) -> Bench {
     let mut bench = Bench::simple();
-    bench.started().pass(age);
+    bench.started().outcome(running()).pass(age);
     bench.signal(Signal::Cancel { reason: None, by: "test".to_owned() }).unwrap();
     bench
 }
@@ -157,5 +157,30 @@ fn a_cancel_that_never_left_or_was_refused_makes_no_gone_record_our_doing() {
         bench.outcome(polled(Err(missing())));
         assert_eq!(bench.job.state, JobState::Running, "{answer:?}");
         assert_ne!(outcome(&bench), CancelOutcome::Confirmed, "{answer:?}");
+    }
+}
+
+#[test]
+fn a_record_that_was_never_seen_is_not_gone_because_a_stop_may_have_been_heard() {
+    let mut bench = Bench::simple();
+    bench.started().pass(Duration::from_secs(1));
+    bench.signal(Signal::Cancel { reason: None, by: "test".to_owned() }).unwrap();
+    // A server between us and the vendor broke, and the replica that is asked next does not have the record yet.
+    let broken = failure(FailureKind::VendorError, Retry::Backoff);
+    bench.outcome(Outcome::SendingCancel).outcome(cancel_with(Err(broken)));
+    bench.outcome(Outcome::SendingCancel).outcome(cancel_with(Err(missing())));
+    goes_on(&bench);
+    assert_eq!((bench.job.step, bench.due_in()), (Some(Step::Cancel), Some(Duration::from_secs(5))));
+    // There it is, and it runs: it is told to stop.
+    bench.pass(Duration::from_secs(5)).outcome(running());
+    assert_eq!((bench.job.step, bench.last.keep_lease), (Some(Step::Cancel), true));
+    // From now on, or once it is old enough to be everywhere, one that is gone is our doing.
+    let mut old = Bench::simple();
+    old.started().pass(Duration::from_secs(61));
+    old.signal(Signal::Cancel { reason: None, by: "test".to_owned() }).unwrap();
+    old.outcome(Outcome::SendingCancel).outcome(cancel_with(Err(failure(FailureKind::Timeout, Retry::Backoff))));
+    for mut bench in [bench, old] {
+        bench.outcome(polled(Err(missing())));
+        assert_eq!((bench.job.state, outcome(&bench)), (JobState::Cancelled, CancelOutcome::Confirmed));
     }
 }
