@@ -107,7 +107,7 @@ const CODES: &[Code] = codes! {
         "ask again, free: `longhaul jobs replay JOB --from outputs`";
     "storage_unwritable", Some(Internal), None, "Files under way cannot be written",
         "make room on the staging folder's disk or mend its permissions; work goes on by itself";
-    "lease_ran_out", Some(Timeout), None, "A paid call was held back in time",
+    "lease_ran_out", Some(Timeout), None, "A call was held back in time",
         "nothing: it goes again by itself; if it comes often, give the worker more CPU or a longer lease";
     "vendor_job_taken", None, Some(409), "That record is another job's",
         "look the id up again at the vendor; one record is one job's";

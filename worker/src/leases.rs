@@ -28,7 +28,7 @@ pub struct Holding {
 }
 
 impl Holding {
-    /// What a session asks before a paid call leaves.
+    /// What a session asks before a call that changes something leaves.
     #[must_use]
     pub fn fence(&self) -> Fence {
         Fence { lease: Some((self.leases.clone(), self.job.clone(), self.fence)) }
@@ -82,7 +82,7 @@ impl Leases {
         Holding { leases: self.clone(), job, fence }
     }
 
-    /// Forgets every lease: from now on no paid call leaves under one.
+    /// Forgets every lease: from now on no call that changes something leaves under one.
     pub fn revoke_all(&self) {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

@@ -9,6 +9,7 @@ use crate::transport::{ArtifactInputs, Downloaded, Recorder, StagingArea, Transp
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt;
+use http::Method;
 use longhaul_registry::{Connector, Failure, FailureKind, Retry, Step};
 use longhaul_store::storage::ArtifactStorage;
 use longhaul_store::{
@@ -95,9 +96,9 @@ impl Transport for LiveSession {
     fn call<'a>(&'a self, mut call: Call) -> BoxFuture<'a, Result<Reply, Failure>> {
         if call.paid {
             call.silence = call.silence.or(Some(self.start_silence));
-            if !self.fence.holds() {
-                return Box::pin(std::future::ready(Err(lease_ran_out())));
-            }
+        }
+        if changes(&call) && !self.fence.holds() {
+            return Box::pin(std::future::ready(Err(lease_ran_out())));
         }
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.transport.call(call)
@@ -157,10 +158,15 @@ async fn other_starts(store: &dyn Store, connector: &str, job: &str) -> StoreRes
     Ok(starts)
 }
 
-/// A process that was frozen, or starved, between writing a start down and sending it does not send it: by now the job may
-/// be another worker's.
+/// Whether a call may change something at the vendor: it buys, answers or stops, or nobody can tell.
+pub(crate) fn changes(call: &Call) -> bool {
+    call.paid || call.method != Method::GET
+}
+
+/// A process that was frozen, or starved, between writing something down and sending it does not send it: by now the job may
+/// be another worker's, and what it sent another's too. An answer would land on the next question.
 pub(crate) fn lease_ran_out() -> Failure {
-    let message = "the lease ran out before the paid call could leave; nothing was sent";
+    let message = "the lease ran out before the call could leave; nothing was sent";
     let mut failure = Failure::new(FailureKind::Timeout, Retry::Backoff, message).code("lease_ran_out");
     failure.unsent = true;
     failure
@@ -248,6 +254,14 @@ mod tests {
     use longhaul_store::clock::SystemClock;
     use longhaul_store::{SqliteOptions, SqliteStore, Submission, Transition};
     use serde_json::json;
+
+    #[test]
+    fn what_may_change_something_leaves_under_a_lease_only() {
+        let post = || Call::post("answer", "/messages", json!({}));
+        let leaves_freely = Call::get("poll", "/jobs/1");
+        assert!(!changes(&leaves_freely) && changes(&leaves_freely.clone().paid()));
+        assert!(changes(&post()) && changes(&post().paid()) && changes(&Call::delete("cancel", "/jobs/1")));
+    }
 
     #[tokio::test]
     async fn starts_that_are_not_settled_are_told_and_no_others() {

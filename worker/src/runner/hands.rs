@@ -31,7 +31,8 @@ pub trait Session: Transport {
 
 /// Opens sessions.
 pub trait Wire: Send + Sync + 'static {
-    /// A session for one step. No paid call leaves unless `fence` holds at that moment: the lease may be another's.
+    /// A session for one step. No call that may change something at the vendor leaves unless
+    /// `fence` holds at that moment: the lease may be another's.
     ///
     /// # Errors
     /// Where the credential cannot be had.

@@ -9,7 +9,7 @@ use longhaul_registry::{
     JobRequest, Outputs, PollAnswer, Problem, Question, QuestionKind, Report, Retry, StartAnswer, Unit, Usage,
     UsageSource,
 };
-use longhaul_vendors::{Call, Context, JobVendor, JobView, Prepared, Reply};
+use longhaul_vendors::{Call, CallBody, Context, JobVendor, JobView, Prepared, Reply};
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -62,6 +62,13 @@ impl Acme {
     }
 }
 
+/// A call that changes nothing.
+fn look(route: &'static str, query: Value) -> Call {
+    let mut call = Call::get(route, "/look");
+    call.body = CallBody::Json(query);
+    call
+}
+
 fn vendor_id(job: &JobView<'_>) -> Value {
     json!({"id": job.vendor_job_id})
 }
@@ -107,7 +114,7 @@ impl JobVendor for Acme {
     async fn find(&self, cx: &Context<'_>, job: &JobView<'_>) -> Result<Finding, Failure> {
         let class = Class::of(&cx.connector.name);
         let search = json!({"key": job.idempotency_key, "session": job.vendor_job_id});
-        let said = self.ask(cx, Call::post("find", "/search", search)).await?;
+        let said = self.ask(cx, look("find", search)).await?;
         if !said["id"].is_null() && !self.world.has(Plant::SearchBlind) {
             return Ok(Finding::Found(self.started(class, &said)));
         }
@@ -117,7 +124,7 @@ impl JobVendor for Acme {
     }
 
     async fn poll(&self, cx: &Context<'_>, job: &JobView<'_>) -> Result<PollAnswer, Failure> {
-        let said = self.ask(cx, Call::post("poll", "/status", vendor_id(job))).await?;
+        let said = self.ask(cx, look("poll", vendor_id(job))).await?;
         let report = self.report(&said);
         let failed = |kind, word: &str| Failure::new(kind, Retry::Never, word).vendor_code(word);
         Ok(match said["status"].as_str() {
@@ -152,7 +159,7 @@ impl JobVendor for Acme {
         again: bool,
     ) -> Result<AnswerGiven, Failure> {
         if again && !self.world.has(Plant::AnswersBlind) {
-            let said = self.ask(cx, Call::post("poll", "/status", vendor_id(job))).await?;
+            let said = self.ask(cx, look("poll", vendor_id(job))).await?;
             if said["question"].as_str() != Some(&answer.question_id) {
                 return Ok(AnswerGiven::Taken(self.report(&said)));
             }
@@ -181,7 +188,7 @@ impl JobVendor for Acme {
     }
 
     async fn outputs(&self, cx: &Context<'_>, job: &JobView<'_>) -> Result<Outputs, Failure> {
-        let said = self.ask(cx, Call::post("outputs", "/outputs", vendor_id(job))).await?;
+        let said = self.ask(cx, look("outputs", vendor_id(job))).await?;
         let count = said["files"].as_array().map_or(0, Vec::len);
         let url = |_| DraftSource::Url { url: content(&id(&said)), with_key: false };
         let drafts = (0..count).map(url).map(|source| ArtifactDraft::new("image", source)).collect();

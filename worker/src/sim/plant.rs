@@ -25,7 +25,7 @@ pub(super) enum Plant {
     AnswersBlind,
     /// The vendor module books every poll under a record of its own.
     BillsDoubled,
-    /// The worker sends paid calls under a lease that ran out.
+    /// The worker sends whatever it is about to under a lease that ran out.
     FenceUnchecked,
     /// The worker takes the vendor's word for the outputs.
     OutputsUnfetched,

@@ -263,7 +263,10 @@ impl Play {
         let rests = |job: &longhaul_store::Job| job.state.is_final() || job.state == JobState::Parked;
         let began = self.world.ms();
         let mut in_time = true;
-        while in_time && !self.world.is_wrong() && !self.world.store.look(|state| state.rows.values().all(|row| rests(&row.job))) {
+        while in_time
+            && !self.world.is_wrong()
+            && !self.world.store.look(|state| state.rows.values().all(|row| rests(&row.job)))
+        {
             sleep(Duration::from_secs(1)).await;
             (0..self.posts.len()).for_each(|at| drop(self.reborn(at)));
             in_time = self.world.ms() - began < REST_MS;

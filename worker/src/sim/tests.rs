@@ -7,8 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Seeds in one run of the tests.
-const SEEDS: u64 = 1_000;
+/// Seeds in one run of the tests: about fifteen seconds on two processors.
+const SEEDS: u64 = 2_000;
+/// Seeds that once failed, with what they found. They are run before all others for as long as they lead there; each fault has
+/// an example of its own beside the code that was mended.
+const KEPT: [(u64, &str); 1] =
+    [(233, "a worker that was frozen sent its answer after its lease, to the next question")];
 /// Seeds that are looked at for what they reach.
 const CORNER_SEEDS: u64 = 400;
 /// Seeds that are run twice.
@@ -44,12 +48,15 @@ fn first_wrong(seeds: std::ops::Range<u64>, plant: Option<Plant>) -> Option<u64>
     wrong.into_inner().unwrap()
 }
 
+/// Runs a seed with its trace, and fails where it does.
 fn show(seed: u64) {
     let Ran { wrong, trace, .. } = run(seed, None, true);
-    for line in &trace[trace.len().saturating_sub(TAIL)..] {
-        println!("{line}");
+    if !wrong.is_empty() || number("LONGHAUL_SIM_SEED").is_some() {
+        for line in &trace[trace.len().saturating_sub(TAIL)..] {
+            println!("{line}");
+        }
+        println!("seed {seed}: {wrong:#?}");
     }
-    println!("seed {seed}: {wrong:#?}");
     assert!(wrong.is_empty(), "seed {seed} fails; LONGHAUL_SIM_SEED={seed} runs it alone");
 }
 
@@ -57,6 +64,10 @@ fn show(seed: u64) {
 fn seeds() {
     if let Some(seed) = number("LONGHAUL_SIM_SEED") {
         return show(seed);
+    }
+    for (seed, found) in KEPT {
+        println!("kept seed {seed}: {found}");
+        show(seed);
     }
     let count = number("LONGHAUL_SIM_SEEDS").unwrap_or(SEEDS);
     if let Some(seed) = first_wrong(0..count, None) {

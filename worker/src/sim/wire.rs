@@ -8,7 +8,7 @@ use crate::chores::{ChoreHands, Delivery};
 use crate::leases::Fence;
 use crate::runner::{Collect, Collecting, Session, Wire};
 use crate::transport::Downloaded;
-use crate::wire::lease_ran_out;
+use crate::wire::{changes, lease_ran_out};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::HeaderMap;
@@ -136,17 +136,22 @@ impl SimSession {
             self.gate.set(Pulse::Dead);
             self.gate.pass().await;
         }
-        if call.paid {
+        if changes(&call) {
             if !self.fence.holds() && !self.world.has(Plant::FenceUnchecked) {
                 return Err(lease_ran_out());
             }
             self.world.leaves(&self.gate.name, &self.job);
         }
         self.requests.fetch_add(1, Ordering::Relaxed);
+        let changes_free = changes(&call) && !call.paid;
         let CallBody::Json(body) = call.body else {
             return Err(Failure::new(FailureKind::Internal, Retry::Never, "every call here has a JSON body"));
         };
-        let (way, there, back) = self.way();
+        let (way, mut there, back) = self.way();
+        if changes_free {
+            // What is still on its way when its lease ends is beyond anybody's reach: an answer must not be for long.
+            there = there.min(Duration::from_millis(50));
+        }
         if way == Way::Unsent {
             sleep(there).await;
             self.gate.pass().await;
@@ -188,14 +193,14 @@ impl World {
         said
     }
 
-    /// A paid call leaves a worker: the lease must be its own in the store too.
+    /// A call that changes something leaves a worker: the lease must be its own in the store too.
     fn leaves(&self, worker: &str, job: &str) {
         let now_ms = self.now_ms();
         let held = self.store.look(|state| {
             state.rows.get(job).is_some_and(|row| row.owner.as_deref() == Some(worker) && row.lease_until > now_ms)
         });
         if !held {
-            self.wrong(format!("a paid call for {job} left {worker}, whose lease had ended"));
+            self.wrong(format!("a call for {job} left {worker}, whose lease had ended"));
         }
     }
 }
