@@ -268,7 +268,9 @@ impl Play {
             && !self.world.store.look(|state| state.rows.values().all(|row| rests(&row.job)))
         {
             sleep(Duration::from_secs(1)).await;
-            (0..self.posts.len()).for_each(|at| drop(self.reborn(at)));
+            for at in 0..self.posts.len() {
+                self.reborn(at);
+            }
             in_time = self.world.ms() - began < REST_MS;
         }
         for post in &self.posts {

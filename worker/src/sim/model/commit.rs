@@ -197,7 +197,8 @@ impl State {
 
     /// Removes a job that ended before a time. A young key of its keeps its last head.
     pub(super) fn remove(&mut self, id: &str, before_ms: i64) -> bool {
-        if !self.rows.get(id).is_some_and(|row| row.finished_ms.is_some_and(|at| at < before_ms)) {
+        let old = self.rows.get(id).and_then(|row| row.finished_ms).is_some_and(|at| at < before_ms);
+        if !old {
             return false;
         }
         let Some(row) = self.rows.remove(id) else { return false };
