@@ -27,14 +27,23 @@ pub struct OpenOptions {
     pub access: Access,
 }
 
-/// Opens the store that a URL names: `sqlite:PATH`.
+/// A store's URL without what is secret in it, for people.
+#[must_use]
+pub fn shown_url(url: &str) -> String {
+    if url.starts_with("sqlite:") { url.to_owned() } else { crate::redis::shown(url) }
+}
+
+/// Opens the store that a URL names: `sqlite:PATH`, or `redis://` and its kin.
 ///
 /// # Errors
 /// [`StoreError::Refused`] where the URL names no engine or there is nothing to copy from; else as the engine says.
 pub async fn open(url: &str, options: OpenOptions, clock: Arc<dyn Clock>) -> StoreResult<Arc<dyn Store>> {
     match url.split_once(':') {
         Some(("sqlite", path)) if !path.is_empty() => open_sqlite(path.to_owned(), options.access, clock).await,
-        _ => Err(StoreError::Refused(format!("{url:?} is no store this version has; use sqlite:PATH"))),
+        Some((scheme, _)) if scheme.starts_with("redis") => {
+            Ok(Arc::new(crate::RedisStore::open(url, crate::RedisOptions::default(), clock).await?))
+        }
+        _ => Err(StoreError::Refused(format!("{} is no store; use sqlite:PATH or redis://HOST:PORT", shown_url(url)))),
     }
 }
 

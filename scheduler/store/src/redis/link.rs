@@ -203,7 +203,7 @@ fn fault(shown: &str, error: &RedisError) -> StoreError {
 }
 
 /// The address without what is secret in it.
-pub(super) fn shown(url: &str) -> String {
+pub(crate) fn shown(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "the store's address".to_owned() };
     let rest = rest.split('?').next().unwrap_or(rest);
     let hosts = rest.rsplit_once('@').map_or(rest, |(_, hosts)| hosts);

@@ -9,13 +9,14 @@
 //! Keys, below a prefix (`lh` unless `?prefix=` says another):
 //! `{n}:s` a shard's state; `{n}:j:<job>` a job; `{n}:g|o|f|p:<connector>`, `{n}:l` the lines of the queue;
 //! `{n}:ev` the positions of events; `{n}:u:<day>` the ledger; `i:`, `p:`, `v:`, `a:`, `h:` idempotency keys, paths, vendors'
-//! ids, artifacts' ids and bytes; `g:{<connector>}` a connector's places.
+//! ids, artifacts' ids and bytes; `d:` maintenance duties; `g:{<connector>}` a connector's places.
 
 mod cache;
 mod claim;
 mod commit;
 mod draft;
 mod dump;
+mod duties;
 mod gate;
 mod limits;
 mod link;
@@ -45,6 +46,7 @@ use time::Time;
 use tokio::sync::{Notify, broadcast};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub(crate) use link::shown;
 pub use open::RedisOptions;
 
 /// The store on Redis.

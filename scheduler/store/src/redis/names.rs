@@ -93,6 +93,11 @@ impl Names {
         self.plain("h", &[tenant, sha256])
     }
 
+    /// A maintenance duty and who has it.
+    pub(super) fn duty(&self, duty: &str) -> String {
+        self.plain("d", &[duty])
+    }
+
     /// A connector's gate: its places, and later its buckets, on one slot.
     pub(super) fn gate(&self, connector: &str) -> String {
         format!("{}:g:{{{connector}}}", self.prefix)

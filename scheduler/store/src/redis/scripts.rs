@@ -23,6 +23,8 @@ pub(super) struct Scripts {
     pub(super) gate: Script,
     pub(super) ungate: Script,
     pub(super) key: Script,
+    pub(super) lead: Script,
+    pub(super) step_down: Script,
     pub(super) path: Script,
     pub(super) paths: Script,
 }
@@ -46,6 +48,8 @@ impl Default for Scripts {
             remove: shard(include_str!("lua/remove.lua")),
             late: shard(include_str!("lua/late.lua")),
             paths: shard(include_str!("lua/paths.lua")),
+            lead: Script::new(&[include_str!("lua/lead.lua")]),
+            step_down: Script::new(&[include_str!("lua/step_down.lua")]),
             gate: Script::new(&[include_str!("lua/gate.lua")]),
             ungate: Script::new(&[include_str!("lua/ungate.lua")]),
             key: Script::new(&[include_str!("lua/key.lua")]),

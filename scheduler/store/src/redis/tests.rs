@@ -1,5 +1,6 @@
 //! The conformance suite on a real server, and what only Redis has.
 
+mod duties;
 mod server;
 
 use super::*;

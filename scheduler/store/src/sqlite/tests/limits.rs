@@ -234,7 +234,7 @@ impl Run {
 
     /// What the store keeps as it goes is what the model adds up.
     async fn agrees(&self) {
-        for (name, kept, counted) in self.store().recount().await.unwrap() {
+        for (name, kept, counted) in self.store().places().await.unwrap() {
             assert_eq!(kept, counted, "{name}");
         }
         for (tenant, name) in TENANTS.iter().enumerate() {

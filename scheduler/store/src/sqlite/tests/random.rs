@@ -329,7 +329,7 @@ impl Run {
     }
 
     async fn settled(&self) {
-        for (connector, kept, counted) in self.store().recount().await.unwrap() {
+        for (connector, kept, counted) in self.store().places().await.unwrap() {
             assert_eq!(kept, counted, "{connector}");
             assert_eq!(kept as usize, self.model.in_flight(&connector), "{connector}");
         }
