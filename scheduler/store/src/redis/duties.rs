@@ -15,12 +15,12 @@ impl Inner {
             millis(lease).to_string().into_bytes(),
         ];
         // Sent once: an answer that is late tells nothing of now, and whoever asks asks again.
-        Ok(int(&self.link.eval(&self.scripts.lead, &self.names.duty(duty), &args).await?)? == 1)
+        Ok(int(&self.link.eval(&self.scripts.lead, &[&self.names.duty(duty)], &args).await?)? == 1)
     }
 
     pub(super) async fn step_down(&self, duty: &str, owner: &str) -> StoreResult<()> {
         let args = [owner.as_bytes().to_vec()];
-        self.link.eval(&self.scripts.step_down, &self.names.duty(duty), &args).await.map(drop)
+        self.link.eval(&self.scripts.step_down, &[&self.names.duty(duty)], &args).await.map(drop)
     }
 
     /// Makes gates agree with the jobs, and shards with the connectors' states: whoever died between the two has left
@@ -40,7 +40,7 @@ impl Inner {
             }
         }
         if mended.iter().any(|one| one.given_back > 0) {
-            self.full.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            self.open_gates();
             self.wake_all().await?;
         }
         Ok(mended)
