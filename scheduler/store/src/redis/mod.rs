@@ -79,6 +79,11 @@ pub(in crate::redis) struct Inner {
     paces_stale: std::sync::atomic::AtomicBool,
     changes: broadcast::Sender<Changed>,
     wake: Arc<Notify>,
+    /// How long no fresh start is handed out after a server came back; 0 where it forgets nothing.
+    quiet_ms: i64,
+    /// Per shard, when its server was last seen to come back.
+    returns: Mutex<HashMap<u32, u64>>,
+    came_back: tokio::sync::watch::Sender<u64>,
     stop: CancellationToken,
 }
 
