@@ -118,7 +118,7 @@ pub(super) struct Booked {
 
 impl Booked {
     /// The line's name under its day.
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         let line = &self.line;
         format!("{}\u{1f}{}\u{1f}{}\u{1f}{}", self.job, line.attempt, line.record, line.unit.as_str())
     }
@@ -252,4 +252,17 @@ pub(super) fn artifacts(artifacts: &[Artifact], fields: &mut Vec<String>) -> Sto
         fields.push(write("an artifact", artifact)?);
     }
     Ok(artifacts.iter().map(|artifact| artifact.id.clone()).collect())
+}
+
+/// Between vendors' ids in one text.
+const APART: char = '\u{1f}';
+
+/// Vendors' ids as one text.
+pub(super) fn joined(ids: &[String]) -> String {
+    ids.join(APART.encode_utf8(&mut [0; 4]))
+}
+
+/// Vendors' ids out of one text.
+pub(super) fn apart(text: Option<&str>) -> Vec<String> {
+    text.filter(|text| !text.is_empty()).map_or_else(Vec::new, |text| text.split(APART).map(str::to_owned).collect())
 }

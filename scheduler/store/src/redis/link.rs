@@ -1,11 +1,14 @@
 //! Connections: one server (plain, TLS, or found through Sentinel), or a Cluster. They come back by themselves.
 
+use super::value::{Row, list, strange, text};
 use crate::{StoreError, StoreResult};
 use redis::aio::{ConnectionLike, MultiplexedConnection, PubSub};
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRoutingInfo};
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisError, Value};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, RwLock};
@@ -32,6 +35,20 @@ pub(super) struct Link {
     kind: Kind,
     /// What people may see of the address.
     pub(super) shown: String,
+}
+
+/// Where a walk over all names goes on: a primary, and the place that it told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ScanAt {
+    /// `host:port` of a primary; empty for the first one.
+    node: String,
+    at: String,
+}
+
+impl Default for ScanAt {
+    fn default() -> Self {
+        Self { node: String::new(), at: "0".to_owned() }
+    }
 }
 
 /// A Lua script and its digest, by which the server knows it.
@@ -100,6 +117,61 @@ impl Link {
             Err(error) if is_no_script(&error) => self.run(&call("EVAL", &script.text)).await,
             answer => answer.map_err(|error| fault(&self.shown, &error)),
         }
+    }
+
+    /// Addresses of all primaries, in order; one without a name where there is only one.
+    pub(super) async fn primaries(&self) -> StoreResult<Vec<String>> {
+        let Kind::Cluster { connection, .. } = &self.kind else { return Ok(vec![String::new()]) };
+        let every = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+        let answers = connection.clone().route_command(redis::cmd("PING"), every).await;
+        let Value::Map(answers) = answers.map_err(|error| fault(&self.shown, &error))? else {
+            return Err(strange("every primary's name"));
+        };
+        let mut names = answers.into_iter().map(|(name, _)| text(name)).collect::<StoreResult<Vec<_>>>()?;
+        names.sort();
+        Ok(names)
+    }
+
+    /// One command to one of [`Link::primaries`].
+    pub(super) async fn ask(&self, node: &str, cmd: &Cmd) -> StoreResult<Value> {
+        let (Kind::Cluster { connection, .. }, Some((host, port))) = (&self.kind, node.rsplit_once(':')) else {
+            return self.run(cmd).await;
+        };
+        let port = port.parse().map_err(|_| strange("a primary's port"))?;
+        let to = RoutingInfo::SingleNode(SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port });
+        let answer = connection.clone().route_command(cmd.clone(), to).await.and_then(Value::extract_error);
+        answer.map_err(|error| fault(&self.shown, &error))
+    }
+
+    /// One piece of a walk over all names that match, of every primary, and where it goes on; nothing after the last piece.
+    /// A name may be told twice where a server shrinks its tables meanwhile.
+    pub(super) async fn scan(
+        &self,
+        pattern: &str,
+        from: ScanAt,
+        count: usize,
+    ) -> StoreResult<(Vec<String>, Option<ScanAt>)> {
+        let primaries = self.primaries().await?;
+        let node = match primaries.first() {
+            Some(first) if from.node.is_empty() => first.clone(),
+            _ => from.node,
+        };
+        if !primaries.contains(&node) {
+            let why = format!("{}: {node} is no primary any more, and what it held was not read whole", self.shown);
+            return Err(StoreError::Unavailable(why));
+        }
+        let mut cmd = redis::cmd("SCAN");
+        cmd.arg(&from.at).arg("MATCH").arg(pattern).arg("COUNT").arg(count);
+        let mut row = Row::of(self.ask(&node, &cmd).await?)?;
+        let at = row.text()?;
+        let mut names = list(row.next()?)?.into_iter().map(text).collect::<StoreResult<Vec<_>>>()?;
+        names.sort();
+        names.dedup();
+        let next = match at.as_str() {
+            "0" => primaries.into_iter().find(|other| *other > node).map(|node| ScanAt { node, ..ScanAt::default() }),
+            _ => Some(ScanAt { node, at }),
+        };
+        Ok((names, next))
     }
 
     async fn send(&self, cmd: &Cmd) -> Result<Value, RedisError> {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// How long an idempotency key is kept.
-const KEY_MS: i64 = 30 * 24 * 3600 * 1000;
+pub(super) const KEY_MS: i64 = 30 * 24 * 3600 * 1000;
 /// Jobs that one call takes in.
 const CHUNK: usize = 64;
 /// A path whose job never came is another's after this long.
@@ -231,6 +231,10 @@ fn entry(one: &Going, now: i64) -> StoreResult<(Job, Vec<u8>)> {
     }
     if let Some((key, _)) = idempotency {
         fields.extend(["i".to_owned(), key.clone()]);
+    }
+    // What the request says of the path is with the body.
+    if *output_path != one.submission.body.request.output_path {
+        fields.extend(["o".to_owned(), output_path.clone().unwrap_or_default()]);
     }
     let stand = Stand::of(&job, now);
     let entry = Entry {
