@@ -190,10 +190,7 @@ pub(super) fn book(job: &Job, standing: &str, new: &[UsageLine], now_ms: i64) ->
         };
         changed.extend([day(booked.booked_ms)?, booked.name(), write("a usage line", &booked)?]);
     }
-    all.sort_by(|a, b| {
-        let key = |one: &Booked| (one.line.attempt, one.line.record.clone(), one.line.unit.as_str());
-        key(a).cmp(&key(b))
-    });
+    sort_lines(&mut all);
     let mut cost = None;
     for usd in all.iter().filter_map(|one| one.line.usd) {
         let sum: Decimal = cost.unwrap_or(Decimal::ZERO);
@@ -201,6 +198,14 @@ pub(super) fn book(job: &Job, standing: &str, new: &[UsageLine], now_ms: i64) ->
     }
     let (spend, booked) = (amounts::differences(months), booked_by(&all, job.attempt));
     Ok(Books { all: write("usage", &all)?, changed, cost, spend, booked })
+}
+
+/// Puts lines in the order of their keys.
+pub(super) fn sort_lines(all: &mut [Booked]) {
+    all.sort_by(|a, b| {
+        let key = |one: &Booked| (one.line.attempt, one.line.record.clone(), one.line.unit.as_str());
+        key(a).cmp(&key(b))
+    });
 }
 
 /// What an attempt has booked.

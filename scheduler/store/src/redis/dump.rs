@@ -483,7 +483,8 @@ impl Inner {
             let old: Vec<String> = old.flat_map(|(name, line)| [line.job, name]).collect();
             if !old.is_empty() {
                 let args = [self.common(shard, "")?, super::value::pack(&(day, old))?];
-                gone += usize::try_from(int(&self.on_shard(&self.scripts.prune_usage, shard, &args).await?)?).unwrap_or(0);
+                gone +=
+                    usize::try_from(int(&self.on_shard(&self.scripts.prune_usage, shard, &args).await?)?).unwrap_or(0);
             }
             at = next.filter(|_| gone < limit);
         }

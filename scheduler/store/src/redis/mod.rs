@@ -20,6 +20,7 @@ mod dump;
 mod gate;
 mod limits;
 mod link;
+mod load;
 mod names;
 mod open;
 mod read;
@@ -70,6 +71,8 @@ pub(in crate::redis) struct Inner {
     /// Per worker and shard, a claim whose answer never came.
     lost: Mutex<HashMap<(String, u32), String>>,
     limits: RwLock<Limits>,
+    /// Where the next look for keys that are too old goes on.
+    pruning: Mutex<Option<link::ScanAt>>,
     /// Connectors whose gates let nobody through, and until when they are not asked again.
     closed: Mutex<HashMap<String, gate::Closed>>,
     /// Tenants whose budget was passed, and until when it is not asked again.

@@ -74,6 +74,7 @@ pub(super) async fn open(url: &str, options: RedisOptions, clock: Arc<dyn Clock>
         turn: AtomicU32::new(0),
         lost: Mutex::default(),
         limits: RwLock::default(),
+        pruning: Mutex::default(),
         closed: Mutex::default(),
         over: Mutex::default(),
         paces: RwLock::default(),

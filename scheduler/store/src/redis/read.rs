@@ -167,12 +167,7 @@ impl Inner {
     }
 
     /// A job's events with their positions.
-    pub(super) async fn placed_events(
-        &self,
-        job: &str,
-        after: u64,
-        limit: usize,
-    ) -> StoreResult<Vec<(u64, Event)>> {
+    pub(super) async fn placed_events(&self, job: &str, after: u64, limit: usize) -> StoreResult<Vec<(u64, Event)>> {
         let key = self.names.job(job);
         let mut events = Vec::new();
         let mut next = after + 1;

@@ -107,7 +107,7 @@ impl Inner {
         Ok(taken)
     }
 
-    async fn put_artifact(&self, artifact: &Artifact) -> StoreResult<()> {
+    pub(super) async fn put_artifact(&self, artifact: &Artifact) -> StoreResult<()> {
         let text = write("an artifact", artifact)?;
         self.link.run(redis::cmd("SET").arg(self.names.artifact(&artifact.id)).arg(text)).await?;
         Ok(())

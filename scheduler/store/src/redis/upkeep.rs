@@ -220,7 +220,8 @@ impl Inner {
             if !job.state.is_final() || job.finished_at.is_none_or(|at| at.resolve(0) >= ended_before_ms) {
                 continue;
             }
-            let mut row = Row::of(self.link.run(redis::cmd("HMGET").arg(self.names.job(id)).arg(&["i", "p", "v"])).await?)?;
+            let mut row =
+                Row::of(self.link.run(redis::cmd("HMGET").arg(self.names.job(id)).arg(&["i", "p", "v"])).await?)?;
             let key = row.maybe()?;
             let paths: Vec<String> = match row.next()? {
                 redis::Value::BulkString(paths) => unpack("a job's paths", &paths)?,

@@ -1,5 +1,5 @@
 -- ARGV[2..]: a job of another store each, {id, rev, seq, state, slot, fence, kind, due, dies, prio, kills, conn, tenant, created,
--- head, body, fields, labels, finished}. One that is there already is left as it is: the same call, sent again.
+-- head, body, fields, labels, finished, estimate, 1 where it is set aside}. One that is there already is left as it is: the same call, sent again.
 for a = 2, #ARGV do
   local j = cmsgpack.unpack(ARGV[a])
   local id = j[1]
@@ -15,6 +15,10 @@ for a = 2, #ARGV do
     enter(id, m, z, score, at)
     save(id, m, 'h', j[15], 'b', j[16])
     save_all(id, j[17])
+    if #j[20] > 0 then
+      call('HSET', jkey(id), 'es', cmsgpack.pack(j[20]))
+      if j[21] == 1 then reserve(id, m, j[20]) end
+    end
   end
 end
 return {now, 0}
