@@ -75,7 +75,7 @@ pub(in crate::redis) struct Inner {
     pruning: Mutex<Option<link::ScanAt>>,
     /// Connectors whose gates let nobody through, and until when they are not asked again.
     closed: Mutex<HashMap<String, gate::Closed>>,
-    /// Tenants whose budget was passed, and until when it is not asked again.
+    /// Connector and tenant where a budget was passed, and until when it is not asked again.
     over: Mutex<HashMap<String, i64>>,
     /// How fast connectors' vendors bear requests, as last heard.
     paces: RwLock<BTreeMap<String, Pace>>,

@@ -74,3 +74,9 @@ mod cluster {
     use super::Cluster;
     crate::store_conformance!(Cluster);
 }
+
+mod properties {
+    use super::OneServer;
+    use crate::conformance::Harness;
+    crate::random::store_properties!(OneServer { shards: 1 }, 40);
+}
