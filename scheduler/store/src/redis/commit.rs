@@ -123,7 +123,11 @@ impl Inner {
         let shard = self.names.shard_of(id);
         let mut args = vec![self.common(shard, "")?, pack(&change)?];
         args.extend(texts);
-        let answer = self.on_shard(&self.scripts.commit, shard, &args).await?;
+        // What a person is told, and what goes before a paid start.
+        let answer = match fence < 0 || (job.state == JobState::Starting && job.start_sent.is_some()) {
+            true => self.on_shard_sealed(&self.scripts.commit, shard, &args).await?,
+            false => self.on_shard(&self.scripts.commit, shard, &args).await?,
+        };
         let one = list(answer)?.into_iter().next().ok_or_else(|| super::value::strange("a commit"))?;
         if lowers {
             self.relieve(&job.tenant).await?;

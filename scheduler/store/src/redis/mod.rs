@@ -11,12 +11,15 @@
 //! `{n}:ev` the positions of events; `{n}:u:<day>` the ledger; `i:`, `p:`, `v:`, `a:`, `h:` idempotency keys, paths, vendors'
 //! ids, artifacts' ids and bytes; `g:{<connector>}` a connector's places.
 
+mod alive;
 mod amounts;
 mod cache;
 mod claim;
 mod commit;
 mod draft;
 mod dump;
+mod durability;
+mod examine;
 mod gate;
 mod limits;
 mod link;
@@ -25,6 +28,7 @@ mod names;
 mod open;
 mod read;
 mod scripts;
+mod seal;
 mod store;
 mod submit;
 mod time;
@@ -36,7 +40,7 @@ mod watch;
 mod tests;
 
 use crate::clock::Clock;
-use crate::{Changed, Limits, Pace, StoreResult};
+use crate::{Changed, Durability, Limits, Pace, StoreResult};
 use cache::Cache;
 use link::Link;
 use names::Names;
@@ -47,6 +51,8 @@ use time::Time;
 use tokio::sync::{Notify, broadcast};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub(crate) use examine::examine;
+pub(crate) use link::{SCHEMES, shown};
 pub use open::RedisOptions;
 
 /// The store on Redis.
@@ -60,6 +66,8 @@ pub(in crate::redis) struct Inner {
     link: Arc<Link>,
     names: Names,
     scripts: Scripts,
+    sealer: seal::Sealer,
+    durability: Durability,
     time: Time,
     /// This process, among those that hear each other's wake-ups.
     me: String,

@@ -74,6 +74,11 @@ impl Names {
         format!("{}:connectors", self.prefix)
     }
 
+    /// Who is here.
+    pub(super) fn alive(&self) -> String {
+        format!("{}:alive", self.prefix)
+    }
+
     pub(super) fn channel(&self) -> String {
         format!("{}:changes", self.prefix)
     }

@@ -43,7 +43,12 @@ impl Inner {
         let name = self.names.idempotency(tenant, key);
         let args = [self.time.argument().to_string(), KEY_MS.to_string(), hash.to_owned(), job.to_owned()];
         let args = args.map(String::into_bytes);
-        let mut row = Row::of(self.twice(&self.scripts.key, &name, &args).await?)?;
+        // Of several primaries the one that has the key is another's business than the job's.
+        let answer = match self.link.is_cluster() {
+            true => self.sealed(&self.scripts.key, &name, &args).await?,
+            false => self.twice(&self.scripts.key, &name, &args).await?,
+        };
+        let mut row = Row::of(answer)?;
         if row.left() == 0 {
             return Ok(Known::Mine);
         }
@@ -179,7 +184,7 @@ impl Inner {
                     jobs.push((*at, job));
                 }
                 calls.push(async move {
-                    let answer = self.on_shard(&self.scripts.submit, shard, &args).await?;
+                    let answer = self.on_shard_sealed(&self.scripts.submit, shard, &args).await?;
                     StoreResult::Ok((jobs, list(answer)?))
                 });
             }

@@ -1,10 +1,13 @@
 //! The conformance suite on a real server, and what only Redis has.
 
+mod opening;
+mod seals;
+mod sentinel;
 mod server;
 
 use super::*;
 use crate::conformance::{Harness, Place as Ground};
-use crate::{RedisOptions, Store};
+use crate::{Durability, RedisOptions, Store};
 use async_trait::async_trait;
 
 /// Stores on one server, each below a prefix of its own.
@@ -47,7 +50,9 @@ impl Harness for OneServer {
 #[async_trait]
 impl Ground for Prefix {
     async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
-        Arc::new(RedisStore::open(&self.url, RedisOptions { told_time: true }, clock).await.unwrap())
+        let (told_time, durability) = (true, Durability::Everysec);
+        let options = RedisOptions { told_time, durability, ..RedisOptions::default() };
+        Arc::new(RedisStore::open(&self.url, options, clock).await.unwrap())
     }
 
     fn ordered(&self) -> bool {
