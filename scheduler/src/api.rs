@@ -4,6 +4,7 @@ use crate::archive::Archive;
 use crate::metrics::Metrics;
 use crate::services::Retention;
 use crate::tokens::TokenCache;
+use futures::future::BoxFuture;
 use longhaul_registry::Connector;
 use longhaul_store::Store;
 use longhaul_store::clock::Clock;
@@ -64,6 +65,9 @@ impl Default for ApiOptions {
     }
 }
 
+/// Looks whether a worker does its work: what keeps it, and what to do.
+pub type WorkerCheck = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+
 /// What the API is built from.
 pub struct ApiParts {
     /// The jobs.
@@ -82,8 +86,8 @@ pub struct ApiParts {
     pub options: ApiOptions,
     /// Metrics of other roles in this process, shown on the same `/metrics`.
     pub metrics_sources: Vec<Arc<MetricsRegistry>>,
-    /// How long ago the worker of this process last looked for work; `None` where there is no worker here.
-    pub worker_idle: Option<Arc<dyn Fn() -> Duration + Send + Sync>>,
+    /// Looks whether the worker of this process does its work; `None` where there is no worker here.
+    pub worker: Option<WorkerCheck>,
 }
 
 /// The HTTP API's state.
@@ -98,7 +102,7 @@ pub struct Api {
     pub(crate) options: ApiOptions,
     pub(crate) metrics: Metrics,
     pub(crate) metrics_sources: Vec<Arc<MetricsRegistry>>,
-    pub(crate) worker_idle: Option<Arc<dyn Fn() -> Duration + Send + Sync>>,
+    pub(crate) worker: Option<WorkerCheck>,
     pub(crate) tokens: TokenCache,
     pub(crate) body_room: Arc<Semaphore>,
     /// Cancelled when the server drains: streams and long polls end.
@@ -126,7 +130,7 @@ impl Api {
             options: parts.options,
             metrics: Metrics::new(),
             metrics_sources: parts.metrics_sources,
-            worker_idle: parts.worker_idle,
+            worker: parts.worker,
             tokens: TokenCache::default(),
             body_room: Arc::new(Semaphore::new(BODY_ROOM_MIB)),
             closing: CancellationToken::new(),

@@ -108,12 +108,24 @@ const PRUNED: MetricInfo = MetricInfo {
 const SERVICE_ERRORS: MetricInfo = MetricInfo {
     name: "longhaul_service_errors_total",
     kind: "counter",
-    labels: "service: prune, recovery, gauges",
+    labels: "service: prune, recovery, gauges, recount",
     help: "Passes of a maintenance service that failed and will be repeated",
+};
+const DUTY: MetricInfo = MetricInfo {
+    name: "longhaul_duty_held",
+    kind: "gauge",
+    labels: "duty: prune, recovery, gauges, recount",
+    help: "1 where this process has a maintenance duty; of all schedulers on a store one has each. Whoever has gauges tells what is read from the store",
+};
+const PLACES_MENDED: MetricInfo = MetricInfo {
+    name: "longhaul_places_mended_total",
+    kind: "counter",
+    labels: "connector; change: given_back, found",
+    help: "Places at a vendor that the leak detector put right: given back where no job held them, found where a job had none",
 };
 
 /// Every metric of the scheduler, in the order of the page.
-pub const METRICS: [MetricInfo; 13] = [
+pub const METRICS: [MetricInfo; 15] = [
     SUBMISSIONS,
     REQUESTS,
     REQUEST_SECONDS,
@@ -127,6 +139,8 @@ pub const METRICS: [MetricInfo; 13] = [
     SSE_CLIENTS,
     PRUNED,
     SERVICE_ERRORS,
+    DUTY,
+    PLACES_MENDED,
 ];
 
 /// What became of a submission.
@@ -178,6 +192,21 @@ struct ServiceLabels {
     service: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DutyLabels {
+    duty: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PlaceLabels {
+    connector: String,
+    change: &'static str,
+}
+
+/// A gauge of its own that can be absent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NoLabels {}
+
 type Latency = Family<RouteLabels, Histogram, fn() -> Histogram>;
 
 /// The scheduler's metrics.
@@ -188,7 +217,7 @@ pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     request_seconds: Latency,
     jobs: Family<StateLabels, Gauge>,
-    oldest_due: Gauge<f64, AtomicU64>,
+    oldest_due: Family<NoLabels, Gauge<f64, AtomicU64>>,
     connector_state: Family<StateLabels, Gauge>,
     in_flight: Family<ConnectorLabels, Gauge>,
     in_flight_limit: Family<ConnectorLabels, Gauge>,
@@ -197,6 +226,8 @@ pub struct Metrics {
     sse_clients: Gauge,
     pruned: Counter,
     service_errors: Family<ServiceLabels, Counter>,
+    duties: Family<DutyLabels, Gauge>,
+    places_mended: Family<PlaceLabels, Counter>,
 }
 
 impl Default for Metrics {
@@ -216,7 +247,7 @@ impl Metrics {
             requests: Family::default(),
             request_seconds: Family::new_with_constructor(|| Histogram::new(SECONDS)),
             jobs: Family::default(),
-            oldest_due: Gauge::default(),
+            oldest_due: Family::default(),
             connector_state: Family::default(),
             in_flight: Family::default(),
             in_flight_limit: Family::default(),
@@ -225,6 +256,8 @@ impl Metrics {
             sse_clients: Gauge::default(),
             pruned: Counter::default(),
             service_errors: Family::default(),
+            duties: Family::default(),
+            places_mended: Family::default(),
         };
         add(&mut registry, SUBMISSIONS, metrics.submissions.clone());
         add(&mut registry, REQUESTS, metrics.requests.clone());
@@ -239,6 +272,8 @@ impl Metrics {
         add(&mut registry, SSE_CLIENTS, metrics.sse_clients.clone());
         add(&mut registry, PRUNED, metrics.pruned.clone());
         add(&mut registry, SERVICE_ERRORS, metrics.service_errors.clone());
+        add(&mut registry, DUTY, metrics.duties.clone());
+        add(&mut registry, PLACES_MENDED, metrics.places_mended.clone());
         Self { registry: Arc::new(registry), ..metrics }
     }
 
@@ -288,7 +323,7 @@ impl Metrics {
     }
 
     pub(crate) fn set_oldest_due(&self, age: Option<Duration>) {
-        self.oldest_due.set(age.unwrap_or_default().as_secs_f64());
+        self.oldest_due.get_or_create(&NoLabels {}).set(age.unwrap_or_default().as_secs_f64());
     }
 
     pub(crate) fn set_connector(&self, connector: &str, now: &str) {
@@ -337,6 +372,30 @@ impl Metrics {
 
     pub(crate) fn service_failed(&self, service: &'static str) {
         self.service_errors.get_or_create(&ServiceLabels { service }).inc();
+    }
+
+    /// Whether this process has a duty.
+    pub(crate) fn duty(&self, duty: &'static str, held: bool) {
+        self.duties.get_or_create(&DutyLabels { duty }).set(i64::from(held));
+    }
+
+    /// What the leak detector put right.
+    pub(crate) fn places_mended(&self, connector: &str, given_back: usize, found: usize) {
+        for (change, places) in [("given_back", given_back), ("found", found)] {
+            let labels = PlaceLabels { connector: connector.to_owned(), change };
+            self.places_mended.get_or_create(&labels).inc_by(u64::try_from(places).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Takes away what is read from the store: another process tells it now.
+    pub(crate) fn clear_readings(&self) {
+        self.jobs.clear();
+        self.oldest_due.clear();
+        self.connector_state.clear();
+        self.in_flight.clear();
+        self.in_flight_limit.clear();
+        self.pace.clear();
+        self.budget_spent.clear();
     }
 
     /// Every metric of this process as text.

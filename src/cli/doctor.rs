@@ -8,7 +8,7 @@ use crate::config::{self, Config, env};
 use crate::product::registry;
 use longhaul_store::clock::SystemClock;
 use longhaul_store::storage::ArtifactStorage;
-use longhaul_store::{SqliteOptions, SqliteStore, Store};
+use longhaul_store::{Access, OpenOptions, SqliteOptions, SqliteStore, Store, open};
 use longhaul_worker::credentials::Credentials;
 use longhaul_worker::guard::{Guard, GuardConfig};
 use serde_json::{Value, json};
@@ -78,6 +78,9 @@ pub async fn run(
 async fn look(found: &mut Findings, config: &Config) {
     store(found, config).await;
     found.add("artifacts", artifacts(&config.artifacts.url).await);
+    if let Some(told) = config.unshared_artifacts() {
+        found.warn("artifacts", &told);
+    }
     let clock = Arc::new(SystemClock::default());
     match Guard::new(GuardConfig::default(), clock) {
         Ok(guard) if guard.trusted_roots() == 0 => {
@@ -94,7 +97,7 @@ async fn look(found: &mut Findings, config: &Config) {
     if config.notify.secret.is_empty() {
         found.warn("notifications", "[notify] secret is empty: notifications go out unsigned");
     }
-    for (key, instead) in config.without_effect() {
+    for (key, instead) in config.without_effect(None) {
         found.warn("configuration", &format!("{key} has no effect: {instead}"));
     }
     connectors(found, config).await;
@@ -118,7 +121,21 @@ async fn artifacts(url: &str) -> Result<String, String> {
     Ok(format!("{url} can be written"))
 }
 
+/// A fleet's store: reached, and written to.
+async fn shared_store(config: &Config) -> Result<String, String> {
+    let clock = Arc::new(SystemClock::default());
+    let opened = open(&config.store.url, OpenOptions { access: Access::Beside }, clock).await;
+    let store = opened.map_err(|error| error.to_string())?;
+    let ready = store.ready().await.map_err(|error| error.to_string());
+    store.close().await;
+    ready.map(|()| format!("{} answers and takes changes", config.store.shown()))
+}
+
 async fn store(found: &mut Findings, config: &Config) {
+    if !config.store.is_embedded() {
+        found.add("store", shared_store(config).await);
+        return;
+    }
     let path = config.sqlite_path();
     let shown = path.display().to_string();
     if !path.exists() {

@@ -33,10 +33,58 @@ pub const FILE: &str = "longhaul.toml";
 /// Where jobs live.
 #[derive(Clone, Debug, Deserialize)]
 pub struct StoreSection {
-    /// `sqlite:PATH`.
+    /// `sqlite:PATH`, or one of [`FLEET`].
     pub url: String,
     /// `strict` or `everysec`.
     pub durability: String,
+}
+
+/// Schemes of stores that many hosts share.
+const FLEET: [&str; 6] =
+    ["redis://", "rediss://", "redis+sentinel://", "rediss+sentinel://", "redis-cluster://", "rediss-cluster://"];
+
+impl StoreSection {
+    /// One process has the whole store, in a file beside it.
+    #[must_use]
+    pub fn is_embedded(&self) -> bool {
+        self.url.starts_with("sqlite:")
+    }
+
+    /// The URL without what is secret in it.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        longhaul_store::shown_url(&self.url)
+    }
+
+    fn check(&self) -> Option<Problem> {
+        if let Some(path) = self.url.strip_prefix("sqlite:") {
+            let message = "name a file: sqlite:longhaul.db";
+            return path.is_empty().then(|| Problem::new("store.url", "missing", message));
+        }
+        // The text may hold a password: it is not repeated.
+        let Some(scheme) = FLEET.iter().find(|scheme| self.url.starts_with(**scheme)) else {
+            let message = format!(
+                "names no store; use sqlite:PATH, or {} with host:port for a fleet",
+                FLEET.join(", ").replace(", rediss-cluster", " or rediss-cluster")
+            );
+            return Some(Problem::new("store.url", "not_allowed", message));
+        };
+        let rest = self.url.get(scheme.len()..).unwrap_or_default();
+        let hosts = rest.split(['/', '?']).next().unwrap_or_default();
+        let hosts = hosts.rsplit_once('@').map_or(hosts, |(_, hosts)| hosts);
+        hosts.is_empty().then(|| Problem::new("store.url", "missing", format!("name a host: {scheme}host:6379")))
+    }
+}
+
+/// Which processes read the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// API, maintenance and worker in one process.
+    Serve,
+    /// API and maintenance.
+    Scheduler,
+    /// A worker alone.
+    Worker,
 }
 
 /// Where outputs go.
@@ -378,14 +426,8 @@ fn set(table: &mut toml::Table, name: &str, value: &str) -> Result<(), FileProbl
 impl Config {
     /// What keys and types alone do not tell.
     fn check(&self) -> Vec<Problem> {
-        let mut problems = Vec::new();
+        let mut problems: Vec<Problem> = self.store.check().into_iter().collect();
         let mut wrong = |path: &str, code: &str, message: String| problems.push(Problem::new(path, code, message));
-        if !self.store.url.starts_with("sqlite:") {
-            let message = format!("{:?} is no store this version has; use sqlite:PATH", self.store.url);
-            wrong("store.url", "not_allowed", message);
-        } else if self.store.url.trim_start_matches("sqlite:").is_empty() {
-            wrong("store.url", "missing", "name a file: sqlite:longhaul.db".to_owned());
-        }
         if !(1..=100_000).contains(&self.worker.concurrency) {
             wrong("worker.concurrency", "out_of_range", "from 1 to 100000".to_owned());
         }
@@ -465,21 +507,34 @@ impl Config {
         None
     }
 
-    /// What is written and allowed but has no effect in this version, as `(key, what holds instead)`: silence would
-    /// read as a promise.
+    /// What is written and allowed but has no effect in this role, or in any where none is named, as
+    /// `(key, what holds instead)`: silence would read as a promise.
     #[must_use]
-    pub fn without_effect(&self) -> Vec<(String, &'static str)> {
+    pub fn without_effect(&self, role: Option<Role>) -> Vec<(String, &'static str)> {
         let mut found = Vec::new();
-        if self.store.durability != "strict" {
+        let embedded = self.store.is_embedded();
+        if embedded && self.store.durability != "strict" {
             found.push(("store.durability".to_owned(), "the embedded store is always strict"));
         }
-        if !self.worker.listen.is_empty() {
+        let serves = role == Some(Role::Serve) || (role.is_none() && embedded);
+        if serves && !self.worker.listen.is_empty() {
             found.push((
                 "worker.listen".to_owned(),
                 "serve answers /healthz, /readyz and /metrics where the API listens",
             ));
         }
         found
+    }
+
+    /// What a fleet wants of the artifacts' place and this machine cannot know; `None` where all is well.
+    #[must_use]
+    pub fn unshared_artifacts(&self) -> Option<String> {
+        let path = self.artifacts.url.strip_prefix("file:").filter(|_| !self.store.is_embedded())?;
+        Some(format!(
+            "artifacts go into the folder {path}: every scheduler and worker of the fleet must find the same folder there, \
+             such as a network file system, or outputs that one host makes are not there on another; else let [artifacts] \
+             url name a bucket (s3://, az://, gs://)"
+        ))
     }
 
     /// Resolves every connector.

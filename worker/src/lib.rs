@@ -7,11 +7,13 @@ pub mod backend;
 pub mod chores;
 pub mod collect;
 pub mod credentials;
+pub mod desk;
 pub mod errands;
 pub mod guard;
 pub mod leases;
 pub mod metrics;
 pub mod probe;
+mod pulse;
 pub mod redact;
 pub mod runner;
 pub mod transport;
@@ -21,6 +23,7 @@ mod working;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub use pulse::{Pulse, Sight};
 pub use working::{Worker, WorkerParts};
 
 use std::time::Duration;

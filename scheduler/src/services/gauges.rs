@@ -38,4 +38,9 @@ impl Service for Gauges {
         self.metrics.set_budgets(&self.store.tenants(&[]).await?);
         Ok(EVERY)
     }
+
+    /// What was read last is told by whoever reads from now on, not by both.
+    fn stand_by(&mut self) {
+        self.metrics.clear_readings();
+    }
 }

@@ -176,6 +176,17 @@ pub struct UsageSum {
     pub lines: u64,
 }
 
+/// Places of a connector that the leak detector put right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recount {
+    /// The connector.
+    pub connector: String,
+    /// Places that no job accounted for, given back.
+    pub given_back: usize,
+    /// Jobs at the vendor that had no place, each given one.
+    pub found: usize,
+}
+
 /// A hint that something changed: a wake-up, never the news itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
@@ -357,6 +368,17 @@ pub trait Store: Send + Sync + 'static {
     /// Positions, revisions, fencing tokens and times stay as they were. From the first piece until [`Record::End`] was
     /// taken in the place cannot be opened: half a store must not be mistaken for one.
     async fn load(&self, records: Vec<Record>) -> StoreResult<()>;
+
+    /// Asks for a maintenance duty that one process at a time has, for as long as a lease; `true` where it is this
+    /// owner's now. An owner keeps it by asking again before the lease ends, by the store's time; then it is whoever's
+    /// that asks first. Everybody asks for the same duty with the same lease.
+    async fn lead(&self, duty: &str, owner: &str, lease: Duration) -> StoreResult<bool>;
+
+    /// Gives a duty up, so that another has it at once. Another's stays as it is.
+    async fn step_down(&self, duty: &str, owner: &str) -> StoreResult<()>;
+
+    /// Compares connectors' places at their vendors with the jobs themselves and mends what differs; answers what did.
+    async fn recount(&self) -> StoreResult<Vec<Recount>>;
 
     /// How many jobs stand in each state, by connector.
     async fn counts(&self) -> StoreResult<Vec<(String, JobState, u64)>>;

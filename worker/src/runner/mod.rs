@@ -56,10 +56,8 @@ pub struct Work {
     pub claimed: Claimed,
     /// Store time, carried on by the monotonic clock.
     pub time: StoreTime,
-    /// When the claim was asked for, by the monotonic clock: the lease is counted from here.
-    pub asked_at: Duration,
-    /// Its lease's length.
-    pub lease: Duration,
+    /// Its lease, in care since the claim.
+    pub holding: Holding,
 }
 
 /// One job in the runner's hands.
@@ -92,11 +90,14 @@ pub(crate) enum Flow {
 impl Runner {
     /// Runs a claimed job until its lease is handed back.
     pub async fn run(&self, work: Work) {
-        let Work { claimed, time, asked_at, lease } = work;
+        let Work { claimed, time, holding } = work;
+        if !holding.begin() {
+            // The worker stops, and another has the job by now.
+            return;
+        }
         let span = info_span!("step", job.id = %claimed.job.id, connector = %claimed.job.connector);
         async {
             self.metrics.lateness(&claimed.job, time.now_ms());
-            let holding = self.leases.hold(claimed.lease.clone(), asked_at, lease);
             let known = self.connectors.get(&claimed.job.connector).and_then(|connector| {
                 let vendor = self.vendors.get(connector.vendor.vendor.as_str())?;
                 (connector.vendor.vendor == claimed.job.vendor).then(|| (connector.clone(), vendor.clone()))

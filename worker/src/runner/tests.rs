@@ -356,19 +356,24 @@ async fn a_cancel_is_told_of_those_before_it_and_not_of_itself() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wake_up_from_before_the_look_is_no_reason_to_sleep_through_the_next() {
-    use crate::backend::{Claiming, Pulse, StoreBackend};
+    use crate::Pulse;
+    use crate::backend::{Claiming, StoreBackend};
+    use crate::leases::Leases;
     use apalis_core::backend::Backend;
     let bench = Bench::new(Acme::default());
     // Taken by another worker: its wake-up stays behind, and nothing is due.
     bench.submit(1).await;
     bench.store.claim("another", 1, Duration::from_secs(3600)).await.unwrap();
+    let clock = Arc::new(SystemClock::default());
     let mut backend = StoreBackend::new(Claiming {
         store: bench.store.clone(),
         worker: "this".to_owned(),
         slots: Arc::new(tokio::sync::Semaphore::new(4)),
         lease: Duration::from_secs(5),
-        clock: Arc::new(SystemClock::default()),
-        pulse: Arc::new(Pulse::default()),
+        leases: Leases::new(clock.clone()),
+        asking: tokio_util::task::TaskTracker::new(),
+        pulse: Arc::new(Pulse::new(&*clock)),
+        clock,
         longest_sleep: Duration::from_secs(3600),
         stop: bench.stop.clone(),
     });

@@ -7,6 +7,7 @@
 
 pub mod claims;
 pub mod commits;
+pub mod duties;
 pub mod ledger;
 pub mod limits;
 pub mod places;
@@ -105,6 +106,11 @@ macro_rules! each_store_case {
             limits::an_unknown_cost_waits_only_where_nothing_is_left,
             limits::raised_limits_hold_at_once,
             limits::a_restart_forgives_nothing,
+            duties::a_duty_has_one_owner_who_keeps_it_by_asking,
+            duties::a_duty_is_taken_over_when_its_lease_ends,
+            duties::stepping_down_frees_a_duty_at_once,
+            duties::one_of_many_leads,
+            duties::a_recount_leaves_what_agrees,
             recovery::reopening_keeps_everything,
             recovery::places_are_recounted,
             recovery::a_dropped_store_loses_nothing,

@@ -9,7 +9,7 @@
 //! Keys, below a prefix (`lh` unless `?prefix=` says another):
 //! `{n}:s` a shard's state; `{n}:j:<job>` a job; `{n}:g|o|f|p:<connector>`, `{n}:l` the lines of the queue;
 //! `{n}:ev` the positions of events; `{n}:u:<day>` the ledger; `i:`, `p:`, `v:`, `a:`, `h:` idempotency keys, paths, vendors'
-//! ids, artifacts' ids and bytes; `g:{<connector>}` a connector's places.
+//! ids, artifacts' ids and bytes; `d:` maintenance duties; `g:{<connector>}` a connector's places.
 
 mod alive;
 mod amounts;
@@ -19,6 +19,7 @@ mod commit;
 mod draft;
 mod dump;
 mod durability;
+mod duties;
 mod examine;
 mod gate;
 mod limits;

@@ -103,6 +103,11 @@ impl Names {
         self.plain("h", &[tenant, sha256])
     }
 
+    /// A maintenance duty and who has it.
+    pub(super) fn duty(&self, duty: &str) -> String {
+        self.plain("d", &[duty])
+    }
+
     /// Who holds a connector's places.
     pub(super) fn gate(&self, connector: &str) -> String {
         format!("{}:g:{{{connector}}}", self.prefix)

@@ -8,7 +8,7 @@ use super::value::{Row, pack, write};
 use super::{Cache, Inner, RedisStore};
 use crate::{
     Artifact, Changed, Chore, Claim, ClaimedChore, Committed, ConnectorRow, ConnectorState, Durability, Event, Job,
-    JobFilter, JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Store, StoreError, StoreResult,
+    JobFilter, JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Recount, Store, StoreError, StoreResult,
     StoredExchange, Submission, Submitted, TenantRow, TokenRow, Transition, UsageBy, UsageSum,
 };
 use async_trait::async_trait;
@@ -325,6 +325,18 @@ impl Store for RedisStore {
 
     async fn load(&self, records: Vec<Record>) -> StoreResult<()> {
         self.inner.load(records).await
+    }
+
+    async fn lead(&self, duty: &str, owner: &str, lease: Duration) -> StoreResult<bool> {
+        self.inner.lead(duty, owner, lease).await
+    }
+
+    async fn step_down(&self, duty: &str, owner: &str) -> StoreResult<()> {
+        self.inner.step_down(duty, owner).await
+    }
+
+    async fn recount(&self) -> StoreResult<Vec<Recount>> {
+        self.inner.recount().await
     }
 
     async fn counts(&self) -> StoreResult<Vec<(String, JobState, u64)>> {

@@ -1,5 +1,6 @@
 //! The conformance suite on a real server, and what only Redis has.
 
+mod duties;
 mod opening;
 mod seals;
 mod sentinel;
@@ -9,6 +10,11 @@ use super::*;
 use crate::conformance::{Harness, Place as Ground};
 use crate::{Durability, RedisOptions, Store};
 use async_trait::async_trait;
+
+/// Time is turned by hand, and servers write every second.
+fn by_hand() -> RedisOptions {
+    RedisOptions { told_time: true, durability: Durability::Everysec, ..RedisOptions::default() }
+}
 
 /// Stores on one server, each below a prefix of its own.
 struct OneServer {
@@ -50,9 +56,7 @@ impl Harness for OneServer {
 #[async_trait]
 impl Ground for Prefix {
     async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
-        let (told_time, durability) = (true, Durability::Everysec);
-        let options = RedisOptions { told_time, durability, ..RedisOptions::default() };
-        Arc::new(RedisStore::open(&self.url, options, clock).await.unwrap())
+        Arc::new(RedisStore::open(&self.url, by_hand(), clock).await.unwrap())
     }
 
     fn ordered(&self) -> bool {

@@ -151,7 +151,7 @@ async fn a_full_disk_refuses_loses_nothing_and_recovers() {
     assert_eq!(store.remove(&ended, later).await.unwrap(), 20);
     assert!(matches!(store.submit(vec![submission(&refused)]).await.unwrap()[0], Submitted::New(_)));
     store.check().await.unwrap();
-    assert!(store.recount().await.unwrap().iter().all(|(_, kept, counted)| kept == counted));
+    assert!(store.places().await.unwrap().iter().all(|(_, kept, counted)| kept == counted));
 }
 
 #[tokio::test]
