@@ -1,8 +1,8 @@
 //! The `Store` trait: what any engine must do, and nothing about when.
 
 use crate::{
-    Artifact, Chore, ClaimedChore, ConnectorRow, ConnectorState, Event, Job, JobBody, JobState, Limits, NewEvent, Pace,
-    Record, StoredExchange, TenantRow, TokenRow, Transition, UsageLine,
+    Artifact, Chore, ClaimedChore, ConnectorRow, ConnectorState, Durability, Event, Job, JobBody, JobState, Limits,
+    NewEvent, Pace, Record, StoredExchange, TenantRow, TokenRow, Transition, UsageLine,
 };
 use async_trait::async_trait;
 use longhaul_registry::Unit;
@@ -394,6 +394,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// Whether it can be written right now: an error says why not.
     async fn ready(&self) -> StoreResult<()>;
+
+    /// What an acknowledged change is worth here.
+    fn durability(&self) -> Durability {
+        Durability::Strict
+    }
 
     /// Finishes what was accepted and closes.
     async fn close(&self);

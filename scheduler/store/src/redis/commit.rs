@@ -21,6 +21,8 @@ enum IdClaim {
     Known,
     /// This job's, from this call on.
     New,
+    /// This job's, since a commit that may not have arrived.
+    Mine,
     /// Another job's, which has adopted it or was told it.
     Another,
 }
@@ -75,6 +77,9 @@ impl Inner {
         }
         let ids = artifacts(&found, &mut fields)?;
         let claimed = self.claim_id(&job, adopts).await?;
+        if matches!(claimed, IdClaim::New | IdClaim::Mine) {
+            fields.extend(self.ids_with(&job).await?.into_iter().flatten());
+        }
         self.claim_artifacts(&job, &found, now).await?;
         let stand = Stand::of(&job, now);
         let head = write("a job's head", &job)?;
@@ -118,7 +123,11 @@ impl Inner {
         let shard = self.names.shard_of(id);
         let mut args = vec![self.common(shard, "")?, pack(&change)?];
         args.extend(texts);
-        let answer = self.on_shard(&self.scripts.commit, shard, &args).await?;
+        // What a person is told, and what goes before a paid start.
+        let answer = match fence < 0 || (job.state == JobState::Starting && job.start_sent.is_some()) {
+            true => self.on_shard_sealed(&self.scripts.commit, shard, &args).await?,
+            false => self.on_shard(&self.scripts.commit, shard, &args).await?,
+        };
         let one = list(answer)?.into_iter().next().ok_or_else(|| super::value::strange("a commit"))?;
         if lowers {
             self.relieve(&job.tenant).await?;
@@ -174,15 +183,28 @@ impl Inner {
         let holder = maybe(self.link.run(redis::cmd("SET").arg(name).arg(&job.id).arg("NX").arg("GET")).await?)?;
         match holder {
             Some(holder) if holder != job.id && adopts => Ok(IdClaim::Another),
-            Some(_) => {
+            Some(holder) => {
                 self.cache().held_id(&job.id, vendor_job_id);
-                Ok(IdClaim::Known)
+                Ok(if holder == job.id { IdClaim::Mine } else { IdClaim::Known })
             }
             None => {
                 self.cache().held_id(&job.id, vendor_job_id);
                 Ok(IdClaim::New)
             }
         }
+    }
+
+    /// A job's field with every vendor's id it has had: what it holds elsewhere is found by it when it moves or goes. Read
+    /// before the commit, which is refused where another one came between.
+    async fn ids_with(&self, job: &Job) -> StoreResult<Option<[String; 2]>> {
+        let Some(new) = &job.vendor_job_id else { return Ok(None) };
+        let known = maybe(self.link.run(redis::cmd("HGET").arg(self.names.job(&job.id)).arg("v")).await?)?;
+        let mut ids = draft::apart(known.as_deref());
+        if ids.iter().any(|id| id == new) {
+            return Ok(None);
+        }
+        ids.push(new.clone());
+        Ok(Some(["v".to_owned(), draft::joined(&ids)]))
     }
 
     async fn claim_artifacts(&self, job: &Job, found: &[crate::Artifact], now: i64) -> StoreResult<()> {
