@@ -9,9 +9,11 @@
 mod download;
 mod figures;
 mod idle;
+mod in_memory;
 mod machine;
 mod pattern;
 mod poll_pattern;
+mod redis_server;
 mod server;
 mod size;
 mod store_pattern;
@@ -37,9 +39,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// The poll pattern through the real worker over SQLite; the vendor lives in memory
+    /// The poll pattern through the real worker; the vendor lives in memory
     PollPattern(poll_pattern::Options),
-    /// The poll pattern on the SQLite store alone: no worker, no runner
+    /// The poll pattern on a store alone: no worker, no runner
     StorePattern(store_pattern::Options),
     /// Durable submits through POST /v1/jobs/batch of `longhaul serve`
     Submit(submit::Options),
