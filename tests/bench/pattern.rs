@@ -62,8 +62,6 @@ pub struct Fresh {
     pub clock: Arc<SystemClock>,
     /// Its servers, where it has any.
     pub redis: Option<Redis>,
-    /// Its engine.
-    pub engine: Engine,
     _folder: Option<TempDir>,
 }
 
@@ -81,14 +79,14 @@ impl Fresh {
                     None => tempfile::tempdir()?,
                 };
                 let store = SqliteStore::open(folder.path().join("bench.db"), SqliteOptions::default(), clock.clone())?;
-                return Ok(Self { store: Arc::new(store), clock, redis: None, engine, _folder: Some(folder) });
+                return Ok(Self { store: Arc::new(store), clock, redis: None, _folder: Some(folder) });
             }
             Engine::Redis => Redis::single(Fsync::Everysec).await?,
             Engine::RedisStrict => Redis::single(Fsync::Always).await?,
             Engine::Cluster => Redis::cluster(Fsync::Everysec).await?,
         };
         let store = open_redis(&redis.url(), clock.clone()).await?;
-        Ok(Self { store, clock, redis: Some(redis), engine, _folder: None })
+        Ok(Self { store, clock, redis: Some(redis), _folder: None })
     }
 
     /// Submits so many jobs, a thousand a call; answers how long that took.
