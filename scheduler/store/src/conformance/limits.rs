@@ -156,11 +156,12 @@ pub async fn tenants_share_by_weight(world: World) {
     let mut limits = Limits::default();
     limits.tenants.insert("big".to_owned(), TenantLimits { weight: 3, ..TenantLimits::default() });
     world.store.set_limits(limits).await.unwrap();
-    for _ in 0..90 {
-        world.submit(world.job_of("flux", "small")).await;
-    }
-    for _ in 0..90 {
-        world.submit(world.job_of("flux", "big")).await;
+    // Enough in every shard of several.
+    let each = if world.ordered() { 90 } else { 400 };
+    for tenant in ["small", "big"] {
+        for _ in 0..each {
+            world.submit(world.job_of("flux", tenant)).await;
+        }
     }
     let mut taken = BTreeMap::<String, i32>::new();
     for most in [1, 7, 1, 1, 30, 20, 20, 20] {
@@ -169,7 +170,8 @@ pub async fn tenants_share_by_weight(world: World) {
         }
     }
     let (small, big) = (taken["small"], taken["big"]);
-    assert!(small + big == 100 && (small - 25).abs() <= 1 && (big - 75).abs() <= 3, "{taken:?}");
+    let off = if world.ordered() { 1 } else { 6 };
+    assert!(small + big == 100 && (small - 25).abs() <= off, "{taken:?}");
 }
 
 /// Whoever was away is neither ahead nor behind.
@@ -182,7 +184,9 @@ pub async fn a_tenant_that_comes_back_has_saved_nothing_up(world: World) {
         world.submit(world.job_of("flux", "late")).await;
     }
     let late = world.claim(20).await.jobs.iter().filter(|claimed| claimed.job.tenant == "late").count();
-    assert!((9..=11).contains(&late), "{late} of 20");
+    // Shards that each hand out a few are fair in sum only.
+    let off = if world.ordered() { 1 } else { 4 };
+    assert!((10 - off..=10 + off).contains(&late), "{late} of 20");
 }
 
 /// A tenant's own starts go by priority, then by age; another tenant's priority takes nothing from it.

@@ -2,9 +2,9 @@
 
 use super::Inner;
 use super::value::{Row, int, list, pack, parse, text};
-use crate::{Claim, Claimed, Job, Lease, StoreResult};
+use crate::{Claim, Claimed, Job, Lease, StoreResult, limits};
 use redis::Value;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -27,9 +27,12 @@ struct Raw {
     body: String,
 }
 
-/// A job whose connector's gate must be asked.
+/// A job that a gate or a budget must be asked for.
 struct Asked {
     connector: String,
+    tenant: String,
+    /// It is a start without a place.
+    start: bool,
     /// Its place in its line: the lower the sooner, over all shards.
     place: i64,
     shard: u32,
@@ -49,6 +52,9 @@ impl Inner {
         let lease_ms = millis(lease);
         let mut jobs = Vec::new();
         self.reopen_gates();
+        if self.paces_stale.load(Ordering::Acquire) {
+            self.read_paces().await?;
+        }
         let mut open: Vec<u32> = self.due_shards();
         while !open.is_empty() && jobs.len() < most {
             let (each, over) = ((most - jobs.len()) / open.len(), (most - jobs.len()) % open.len());
@@ -72,13 +78,42 @@ impl Inner {
             open = idle;
         }
         if self.names.shards() > 1 {
-            jobs.sort_by_cached_key(|claimed| order(&claimed.job));
+            jobs = self.in_order(jobs);
         }
         let now_ms = self.now().await?;
         let next = self.next.iter().map(|next| next.load(Ordering::Acquire)).min().unwrap_or(NEVER);
         let next = next.min(self.gates_open());
         let next_due = (next < NEVER).then(|| Duration::from_millis(u64::try_from(next - now_ms).unwrap_or(0)));
         Ok(Claim { now_ms, jobs, next_due })
+    }
+
+    /// What several shards brought, in the order that one would have given it.
+    fn in_order(&self, mut jobs: Vec<Claimed>) -> Vec<Claimed> {
+        jobs.sort_by_cached_key(|claimed| order(&claimed.job));
+        let first = jobs.iter().position(|claimed| is_fresh(&claimed.job)).unwrap_or(jobs.len());
+        let mut lines: BTreeMap<String, VecDeque<Claimed>> = BTreeMap::new();
+        for start in jobs.split_off(first) {
+            lines.entry(start.job.tenant.clone()).or_default().push_back(start);
+        }
+        let names: Vec<String> = lines.keys().cloned().collect();
+        let strides = self.strides();
+        let mut times: Vec<u64> = vec![0; names.len()];
+        let next = |lines: &BTreeMap<_, VecDeque<Claimed>>, times: &[u64]| {
+            let best = |at: &usize| {
+                let line = names.get(*at)?;
+                let job = &lines.get(line)?.front()?.job;
+                Some((times.get(*at).copied(), order(job)))
+            };
+            (0..names.len()).filter(|at| best(at).is_some()).min_by_key(best)
+        };
+        while let Some(at) = next(&lines, &times) {
+            let Some(line) = names.get(at) else { break };
+            jobs.extend(lines.get_mut(line).and_then(VecDeque::pop_front));
+            if let Some(time) = times.get_mut(at) {
+                *time += strides.get(line).copied().unwrap_or(limits::stride(1));
+            }
+        }
+        jobs
     }
 
     /// Shards where something may be due, a different one first each time.
@@ -106,7 +141,7 @@ impl Inner {
         }
         let args = [
             self.common(shard, worker)?,
-            pack(&(most, lease_ms, &nonce, &lost, self.restricted(), HashMap::<String, f64>::new()))?,
+            pack(&(most, lease_ms, &nonce, &lost, self.restricted(), self.strides(), self.budgeted()))?,
         ];
         let answer = self.once(&self.scripts.claim, shard, &args, worker, nonce).await;
         let answer = match answer {
@@ -122,40 +157,74 @@ impl Inner {
         let rows = raws(row.next()?)?;
         let mut asked = Vec::new();
         let mut flat = list(row.next()?)?.into_iter();
-        while let (Some(id), Some(connector), Some(place)) = (flat.next(), flat.next(), flat.next()) {
-            asked.push(Asked { connector: text(connector)?, place: int(&place)?, shard, id: text(id)? });
+        while let (Some(id), Some(connector), Some(kind), Some(place), Some(tenant)) =
+            (flat.next(), flat.next(), flat.next(), flat.next(), flat.next())
+        {
+            let start = int(&kind)? == 1;
+            let (connector, tenant) = (text(connector)?, text(tenant)?);
+            asked.push(Asked { connector, tenant, start, place: int(&place)?, shard, id: text(id)? });
         }
         self.look_at(shard, next);
         Ok(Brought { shard, rows, asked })
     }
 
-    /// Asks the gates for what must be asked for, first come first over all shards, and leases what they let through.
+    /// Asks budgets and gates for what must be asked for, first come first over all shards, and leases what they let through.
     async fn through_gates(&self, asked: Vec<Asked>, worker: &str, lease_ms: i64) -> StoreResult<Vec<Raw>> {
-        let mut by: BTreeMap<String, Vec<Asked>> = BTreeMap::new();
+        let budgeted = self.budgeted();
+        let mut by: BTreeMap<(String, Option<String>), Vec<Asked>> = BTreeMap::new();
         for one in asked {
-            by.entry(one.connector.clone()).or_default().push(one);
+            let tenant = (one.start && budgeted.contains_key(&one.tenant)).then(|| one.tenant.clone());
+            by.entry((one.connector.clone(), tenant)).or_default().push(one);
         }
         let mut raws = Vec::new();
-        for (connector, mut asked) in by {
-            asked.sort_by(|a, b| (a.place, &a.id).cmp(&(b.place, &b.id)));
-            let mark = self.nonce();
-            let ids: Vec<String> = asked.iter().map(|one| one.id.clone()).collect();
-            let let_in = self.ask_gate(&connector, &mark, &ids).await?;
-            if let_in.len() < ids.len() {
-                self.mark_full(&connector);
+        for ((connector, tenant), mut asked) in by {
+            // Steps of jobs at the vendor before starts, which come in the order of their line or of their tenants' turns.
+            asked.sort_by(|a, b| (a.start, a.place, &a.id).cmp(&(b.start, b.place, &b.id)));
+            let Some(tenant) = tenant else {
+                raws.extend(self.through_gate(&connector, &asked, worker, lease_ms).await?);
+                continue;
+            };
+            let ids = asked.iter().map(|one| one.id.clone()).collect();
+            let taken = self
+                .within_budget(&tenant, ids, async |covered: Vec<String>| {
+                    let mut asked = asked;
+                    asked.retain(|one| covered.contains(&one.id));
+                    self.through_gate(&connector, &asked, worker, lease_ms).await
+                })
+                .await?;
+            raws.extend(taken.into_iter().flatten());
+        }
+        Ok(raws)
+    }
+
+    async fn through_gate(
+        &self,
+        connector: &str,
+        asked: &[Asked],
+        worker: &str,
+        lease_ms: i64,
+    ) -> StoreResult<Vec<Raw>> {
+        let mark = self.nonce();
+        let jobs: Vec<(String, bool)> = asked.iter().map(|one| (one.id.clone(), one.start)).collect();
+        let let_in = self.let_through(connector, &mark, &jobs).await?;
+        let mut shards: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        for one in asked.iter().filter(|one| let_in.contains(&one.id)) {
+            shards.entry(one.shard).or_default().push(one.id.clone());
+        }
+        let mut raws = Vec::new();
+        for (shard, ids) in shards {
+            let taken = self.take(shard, worker, lease_ms, &ids).await?;
+            let missed = |one: &&Asked| one.start && one.shard == shard && ids.contains(&one.id);
+            let missed: Vec<String> = asked
+                .iter()
+                .filter(missed)
+                .filter(|one| !taken.iter().any(|raw| raw.id == one.id))
+                .map(|one| one.id.clone())
+                .collect();
+            if !missed.is_empty() {
+                self.leave_gate(connector, &mark, &missed).await?;
             }
-            let mut shards: BTreeMap<u32, Vec<String>> = BTreeMap::new();
-            for one in asked.into_iter().filter(|one| let_in.contains(&one.id)) {
-                shards.entry(one.shard).or_default().push(one.id);
-            }
-            for (shard, ids) in shards {
-                let taken = self.take(shard, worker, lease_ms, &ids).await?;
-                let missed: Vec<String> = ids.into_iter().filter(|id| !taken.iter().any(|raw| raw.id == *id)).collect();
-                if !missed.is_empty() {
-                    self.leave_gate(&connector, &mark, &missed).await?;
-                }
-                raws.extend(taken);
-            }
+            raws.extend(taken);
         }
         Ok(raws)
     }
@@ -164,8 +233,7 @@ impl Inner {
     async fn take(&self, shard: u32, worker: &str, lease_ms: i64, ids: &[String]) -> StoreResult<Vec<Raw>> {
         let nonce = self.nonce();
         let lost = self.take_lost(worker, shard);
-        let mut args =
-            vec![self.common(shard, worker)?, pack(&(lease_ms, &nonce, &lost, HashMap::<String, f64>::new()))?];
+        let mut args = vec![self.common(shard, worker)?, pack(&(lease_ms, &nonce, &lost, self.strides()))?];
         args.extend(ids.iter().map(|id| id.clone().into_bytes()));
         let answer = self.once(&self.scripts.take, shard, &args, worker, nonce).await?;
         let mut row = Row::of(answer)?;
@@ -284,12 +352,17 @@ fn set(jobs: &mut [Option<Claimed>], at: usize, job: Option<Claimed>) {
     }
 }
 
+/// A start that was not sent yet.
+fn is_fresh(job: &Job) -> bool {
+    job.step == Some(longhaul_registry::Step::Start) && job.start_sent.is_none()
+}
+
 /// Outputs by when their links die, then steps under way by due time, then starts by priority and due time.
 fn order(job: &Job) -> (u8, i64, i64, String) {
     let due = job.due_at.map_or(0, |due| due.resolve(0));
     let (rank, first) = match job.step {
         Some(longhaul_registry::Step::Outputs) => (0, job.outputs_expire_at.map_or(i64::MAX, |dies| dies.resolve(0))),
-        Some(longhaul_registry::Step::Start) if job.start_sent.is_none() => (2, -i64::from(job.priority)),
+        _ if is_fresh(job) => (2, -i64::from(job.priority)),
         _ => (1, due),
     };
     (rank, first, due, job.id.clone())

@@ -1,9 +1,9 @@
 //! Transitions: what lies on other slots is claimed, the rest is one script.
 
-use super::draft::{self, Change, Stand, artifacts, book, lines, state_code};
+use super::draft::{self, Change, Reserve, Stand, artifacts, book, lines, state_code};
 use super::value::{Row, list, maybe, pack, parse, write};
-use super::{Inner, submit};
-use crate::{Committed, Job, Lease, StoreResult, Transition};
+use super::{Inner, amounts, submit};
+use crate::{Committed, Job, JobBody, JobState, Lease, StoreResult, Transition};
 use std::sync::Arc;
 
 /// Exchanges kept a job.
@@ -56,13 +56,22 @@ impl Inner {
         }
         job.resolve(now);
         job.seq = job.seq.saturating_add(u64::try_from(events.len()).unwrap_or(0));
-        let (mut fields, mut ledger) = (Vec::new(), Vec::new());
-        if !usage.is_empty() {
+        let (mut fields, mut ledger, mut spend) = (Vec::new(), Vec::new(), Vec::new());
+        // Something is set aside from the moment a start is handed out until the outputs are in hand.
+        let reserves = job.holds_slot() || job.state == JobState::Collecting;
+        let mut reserve = if reserves { Reserve::Same } else { Reserve::Now(Vec::new()) };
+        // A signal may bring a job back to its vendor that has booked before.
+        if !usage.is_empty() || (fence < 0 && reserves) {
             let standing = maybe(self.link.run(redis::cmd("HGET").arg(self.names.job(id)).arg("u")).await?)?;
             let books = book(&job, standing.as_deref().unwrap_or_default(), &usage, now)?;
-            job.cost_usd = books.cost;
-            ledger = books.changed;
-            fields.extend(["u".to_owned(), books.all]);
+            if reserves && let Some(body) = self.body_of(id).await? {
+                reserve = Reserve::Now(amounts::written(&body.estimate.reserve(&books.booked)));
+            }
+            if !usage.is_empty() {
+                job.cost_usd = books.cost;
+                (ledger, spend) = (books.changed, books.spend);
+                fields.extend(["u".to_owned(), books.all]);
+            }
         }
         let ids = artifacts(&found, &mut fields)?;
         let claimed = self.claim_id(&job, adopts).await?;
@@ -101,6 +110,8 @@ impl Inner {
             fields,
             ledger,
             artifacts: ids,
+            spend,
+            reserve,
         };
         let shard = self.names.shard_of(id);
         let mut args = vec![self.common(shard, "")?, pack(&change)?];
@@ -123,10 +134,13 @@ impl Inner {
             1 => {
                 let rev = row.count()?;
                 job.seq = row.count()?;
-                let freed = row.text()?;
+                let (freed, relieved) = (row.text()?, row.int()? == 1);
                 self.cache().wrote(&job, rev);
                 if !freed.is_empty() {
                     self.free(&freed, &job.id).await?;
+                }
+                if relieved {
+                    self.relieve(&job.tenant).await?;
                 }
                 Ok(Committed::Done(Box::new(job), rev))
             }
@@ -167,14 +181,7 @@ impl Inner {
         if found.is_empty() {
             return Ok(());
         }
-        let known = self.cache().body(&job.id);
-        let body = match known {
-            Some(body) => body,
-            None => match maybe(self.link.run(redis::cmd("HGET").arg(self.names.job(&job.id)).arg("b")).await?)? {
-                Some(body) => Arc::new(parse("a job's body", &body)?),
-                None => return Ok(()),
-            },
-        };
+        let Some(body) = self.body_of(&job.id).await? else { return Ok(()) };
         let mark = format!("{}\u{1f}{}", job.id, submit::request_hash(&body)?);
         for artifact in found {
             self.link.run(redis::cmd("SET").arg(self.names.artifact(&artifact.id)).arg(&job.id)).await?;
@@ -182,6 +189,16 @@ impl Inner {
             self.link.run(redis::cmd("ZADD").arg(bytes).arg("NX").arg(now).arg(&mark)).await?;
         }
         Ok(())
+    }
+
+    /// A job's body, from here or from the server; `None` where there is no job.
+    async fn body_of(&self, id: &str) -> StoreResult<Option<Arc<JobBody>>> {
+        let known = self.cache().body(id);
+        if known.is_some() {
+            return Ok(known);
+        }
+        let body = maybe(self.link.run(redis::cmd("HGET").arg(self.names.job(id)).arg("b")).await?)?;
+        body.map(|body| parse("a job's body", &body).map(Arc::new)).transpose()
     }
 
     /// The bounds that scripts keep, with what every script is told.

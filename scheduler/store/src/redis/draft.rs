@@ -1,6 +1,8 @@
 //! Jobs and transitions as scripts read them.
 
+use super::amounts;
 use super::value::write;
+use crate::limits::Amounts;
 use crate::{Artifact, Chore, Job, JobState, NewEvent, RawExchange, StoreError, StoreResult, UsageLine, When};
 use chrono::DateTime;
 use flate2::Compression;
@@ -9,6 +11,7 @@ use flate2::write::DeflateEncoder;
 use longhaul_registry::{Step, UsageSource};
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
 /// Where a job stands in the queue, for scripts.
@@ -148,13 +151,17 @@ pub(super) struct Books {
     pub(super) changed: Vec<String>,
     /// The money of all lines.
     pub(super) cost: Option<Decimal>,
+    /// What the tenant's months gain, as scripts read it.
+    pub(super) spend: Vec<String>,
+    /// What the present attempt has booked.
+    pub(super) booked: Amounts,
 }
 
 /// Books lines for a job beside those that stand. A line replaces the one at its key unless that one's source ranks higher, and
 /// keeps its time.
 pub(super) fn book(job: &Job, standing: &str, new: &[UsageLine], now_ms: i64) -> StoreResult<Books> {
     let mut all: Vec<Booked> = if standing.is_empty() { Vec::new() } else { super::value::parse("usage", standing)? };
-    let mut changed = Vec::new();
+    let (mut changed, mut months) = (Vec::new(), BTreeMap::new());
     for line in new {
         let same = |one: &&mut Booked| {
             one.line.attempt == line.attempt && one.line.record == line.record && one.line.unit == line.unit
@@ -162,7 +169,9 @@ pub(super) fn book(job: &Job, standing: &str, new: &[UsageLine], now_ms: i64) ->
         let booked = match all.iter_mut().find(same) {
             Some(one) if rank(line.source) < rank(one.line.source) => continue,
             Some(one) => {
+                let before = one.clone();
                 one.line = line.clone();
+                amounts::difference(Some(&before), one, &mut months);
                 one.clone()
             }
             None => {
@@ -174,6 +183,7 @@ pub(super) fn book(job: &Job, standing: &str, new: &[UsageLine], now_ms: i64) ->
                     connector: job.connector.clone(),
                     vendor: job.vendor.clone(),
                 };
+                amounts::difference(None, &booked, &mut months);
                 all.push(booked.clone());
                 booked
             }
@@ -189,7 +199,14 @@ pub(super) fn book(job: &Job, standing: &str, new: &[UsageLine], now_ms: i64) ->
         let sum: Decimal = cost.unwrap_or(Decimal::ZERO);
         cost = Some(sum.checked_add(usd).ok_or_else(|| StoreError::Refused("a job's money is absurd".to_owned()))?);
     }
-    Ok(Books { all: write("usage", &all)?, changed, cost })
+    let (spend, booked) = (amounts::differences(months), booked_by(&all, job.attempt));
+    Ok(Books { all: write("usage", &all)?, changed, cost, spend, booked })
+}
+
+/// What an attempt has booked.
+pub(super) fn booked_by(all: &[Booked], attempt: u32) -> Amounts {
+    let lines: Vec<UsageLine> = all.iter().map(|one| one.line.clone()).collect();
+    Amounts::booked(&lines, attempt.max(1))
 }
 
 /// A submission as `submit.lua` reads it.
@@ -213,6 +230,8 @@ pub(super) struct Entry<'a> {
     pub(super) ledger: Vec<String>,
     pub(super) finished: i64,
     pub(super) path: &'a str,
+    pub(super) estimate: Vec<String>,
+    pub(super) spend: Vec<String>,
 }
 
 /// A commit as `commit.lua` reads it.
@@ -238,6 +257,25 @@ pub(super) struct Change<'a> {
     pub(super) fields: Vec<String>,
     pub(super) ledger: Vec<String>,
     pub(super) artifacts: Vec<String>,
+    pub(super) spend: Vec<String>,
+    pub(super) reserve: Reserve,
+}
+
+/// What is set aside for a job after a commit.
+pub(super) enum Reserve {
+    /// As before.
+    Same,
+    /// This.
+    Now(Vec<String>),
+}
+
+impl Serialize for Reserve {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Same => [0].serialize(to),
+            Self::Now(amounts) => amounts.serialize(to),
+        }
+    }
 }
 
 /// A label's name in the index.

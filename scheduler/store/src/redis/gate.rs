@@ -6,8 +6,10 @@
 use super::Inner;
 use super::claim::NEVER;
 use super::value::{Row, list, text};
-use crate::StoreResult;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use crate::limits::{request_rate, start_rate};
+use crate::{Rate, StoreResult};
+use longhaul_registry::ConnectorLimits;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 
 /// A connector whose places are taken is asked again after this long at the latest, should the wake-up be lost.
@@ -17,53 +19,133 @@ const LEAK_MS: i64 = 30_000;
 /// Entries looked at in one piece.
 const PIECE: usize = 500;
 
+/// What a claim must know of a connector, as `claim.lua` adds it up.
+mod ask {
+    pub(super) const NO_START: u8 = 1;
+    pub(super) const START: u8 = 2;
+    pub(super) const ANY: u8 = 4;
+    pub(super) const NOTHING: u8 = 8;
+}
+
+/// Until when a connector is not asked again, as its gate said.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Closed {
+    /// For starts.
+    starts: i64,
+    /// For any step.
+    steps: i64,
+}
+
+/// A job before its connector's gate.
+pub(super) struct Asks<'a> {
+    pub(super) id: &'a str,
+    /// It is a start without a place.
+    pub(super) start: bool,
+}
+
 impl Inner {
-    fn limit(&self, connector: &str) -> Option<u32> {
-        self.limits.read().unwrap_or_else(PoisonError::into_inner).connectors.get(connector)?.in_flight
-    }
-
-    /// What a claim must know of connectors: 1 no starts for now, 2 the gate is asked.
-    pub(super) fn restricted(&self) -> HashMap<String, u8> {
-        let now = self.time.now_ms();
-        let full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn caps(&self, connector: &str) -> ConnectorLimits {
         let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
-        limits
-            .connectors
-            .iter()
-            .filter(|(_, caps)| caps.in_flight.is_some())
-            .map(|(name, _)| (name.clone(), if full.get(name).is_some_and(|until| *until > now) { 1 } else { 2 }))
-            .collect()
+        limits.connectors.get(connector).cloned().unwrap_or_default()
     }
 
-    /// Gates that were full long enough ago are asked again.
+    /// What a claim must know of connectors.
+    pub(super) fn restricted(&self) -> BTreeMap<String, u8> {
+        let now = self.time.now_ms();
+        let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+        let paces = self.paces.read().unwrap_or_else(PoisonError::into_inner);
+        let names: BTreeSet<&String> = limits.connectors.keys().chain(paces.keys()).collect();
+        let none = ConnectorLimits::default();
+        let mut restricted = BTreeMap::new();
+        for name in names {
+            let caps = limits.connectors.get(name).unwrap_or(&none);
+            let mut what = 0;
+            if caps.in_flight.is_some() || caps.starts_per_minute.is_some() {
+                what |= ask::START;
+            }
+            if request_rate(caps, paces.get(name), now).is_some() {
+                what |= ask::ANY;
+            }
+            if let Some(closed) = closed.get(name).filter(|_| what != 0) {
+                what |= if closed.steps > now { ask::NOTHING } else { 0 };
+                what |= if closed.starts > now { ask::NO_START } else { 0 };
+            }
+            if what != 0 {
+                restricted.insert(name.clone(), what);
+            }
+        }
+        restricted
+    }
+
+    /// Gates and budgets that were closed long enough ago are asked again.
     pub(super) fn reopen_gates(&self) {
         let now = self.time.now_ms();
-        let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = full.len();
-        full.retain(|_, until| *until > now);
-        if full.len() < before {
+        let mut any = false;
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        for one in closed.values_mut() {
+            for until in [&mut one.starts, &mut one.steps] {
+                if *until != 0 && *until <= now {
+                    *until = 0;
+                    any = true;
+                }
+            }
+        }
+        closed.retain(|_, one| one.starts != 0 || one.steps != 0);
+        let mut over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = over.len();
+        over.retain(|_, until| *until > now);
+        if any || over.len() < before {
             self.look_everywhere();
         }
     }
 
-    /// When the first of the gates that are full is asked again.
+    /// When the first of the gates and budgets that are closed is asked again.
     pub(super) fn gates_open(&self) -> i64 {
-        let full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
-        full.values().copied().min().unwrap_or(NEVER)
+        let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = closed.values().flat_map(|one| [one.starts, one.steps]).filter(|until| *until != 0);
+        times.chain(over.values().copied()).min().unwrap_or(NEVER)
     }
 
-    pub(super) fn mark_full(&self, connector: &str) {
-        let until = self.time.now_ms() + ASK_AGAIN_MS;
-        self.full.lock().unwrap_or_else(PoisonError::into_inner).insert(connector.to_owned(), until);
+    /// Forgets what gates said: something changed.
+    pub(super) fn open_gates(&self) {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.over.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Asks for places; answers those jobs that have one.
-    pub(super) async fn ask_gate(&self, connector: &str, mark: &str, ids: &[String]) -> StoreResult<Vec<String>> {
-        let Some(limit) = self.limit(connector) else { return Ok(ids.to_vec()) };
-        let mut args = vec![self.time.argument().to_string().into_bytes(), limit.to_string().into_bytes(), mark.into()];
-        args.extend(ids.iter().map(|id| id.clone().into_bytes()));
-        let answer = self.twice(&self.scripts.gate, &self.names.gate(connector), &args).await?;
-        list(answer)?.into_iter().map(text).collect()
+    /// Asks a connector's gate for jobs, first come first; answers those that it lets through.
+    pub(super) async fn ask_gate(
+        &self,
+        connector: &str,
+        mark: &str,
+        jobs: &[Asks<'_>],
+    ) -> StoreResult<BTreeSet<String>> {
+        let caps = self.caps(connector);
+        let now = self.time.now_ms();
+        let pace = self.paces.read().unwrap_or_else(PoisonError::into_inner).get(connector).copied();
+        let rate = |rate: Option<Rate>| rate.map_or(-1, |rate| i64::from(rate.0));
+        let mut args: Vec<Vec<u8>> = vec![
+            self.time.argument().to_string().into_bytes(),
+            caps.in_flight.map_or(-1, i64::from).to_string().into_bytes(),
+            rate(start_rate(&caps)).to_string().into_bytes(),
+            rate(request_rate(&caps, pace.as_ref(), now)).to_string().into_bytes(),
+            mark.as_bytes().to_vec(),
+        ];
+        for job in jobs {
+            args.extend([job.id.as_bytes().to_vec(), if job.start { b"1".to_vec() } else { b"0".to_vec() }]);
+        }
+        let (places, buckets) = (self.names.gate(connector), self.names.buckets(connector));
+        // A token that an answer lost took with it is not missed; a place is found by the leak detector.
+        let mut row = Row::of(self.twice_on(&self.scripts.gate, &[&places, &buckets], &args).await?)?;
+        let through: BTreeSet<String> = list(row.next()?)?.into_iter().map(text).collect::<StoreResult<_>>()?;
+        let (starts, steps, lacking) = (row.int()?, row.int()?, row.int()? == 1);
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let one = closed.entry(connector.to_owned()).or_default();
+        one.steps = if steps > now { steps } else { 0 };
+        let starts = if starts > now { starts } else { 0 };
+        one.starts = if lacking { starts.max(now + ASK_AGAIN_MS) } else { starts };
+        Ok(through)
     }
 
     /// Gives places back that were taken under a mark.
@@ -76,11 +158,11 @@ impl Inner {
 
     /// A job left the vendor: its place is free, and whoever waits for one hears of it.
     pub(super) async fn free(&self, connector: &str, job: &str) -> StoreResult<()> {
-        if self.limit(connector).is_none() {
+        if self.caps(connector).in_flight.is_none() {
             return Ok(());
         }
         self.leave_gate(connector, "", &[job.to_owned()]).await?;
-        self.full.lock().unwrap_or_else(PoisonError::into_inner).remove(connector);
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner).remove(connector);
         self.wake_all().await
     }
 
@@ -122,7 +204,7 @@ impl Inner {
 
     /// A job is at the vendor, whatever the limit says.
     pub(super) async fn hold_place(&self, connector: &str, job: &str) -> StoreResult<()> {
-        if self.limit(connector).is_some() {
+        if self.caps(connector).in_flight.is_some() {
             let mark = format!("found:{}", self.time.now_ms());
             self.link.run(redis::cmd("HSETNX").arg(self.names.gate(connector)).arg(job).arg(mark)).await?;
         }

@@ -18,12 +18,12 @@ const ANSWER: Duration = Duration::from_secs(10);
 
 /// How a server is reached.
 enum Dial {
-    Direct(Client),
+    Direct(Box<Client>),
     Sentinel(Box<Mutex<SentinelClient>>),
 }
 
 enum Kind {
-    One { dial: Dial, now: RwLock<Option<(u64, MultiplexedConnection)>>, dialling: Mutex<u64> },
+    One { dial: Dial, now: Box<RwLock<Option<(u64, MultiplexedConnection)>>>, dialling: Mutex<u64> },
     Cluster { connection: ClusterConnection, seeds: Vec<Client> },
 }
 
@@ -59,11 +59,11 @@ impl Link {
         let kind = match url.split_once("://") {
             Some(("redis" | "rediss" | "redis+unix" | "unix", _)) => {
                 let client = Client::open(server_url(url)).map_err(|error| refused(&shown, &error))?;
-                Kind::One { dial: Dial::Direct(client), now: RwLock::new(None), dialling: Mutex::new(0) }
+                Kind::One { dial: Dial::Direct(Box::new(client)), now: Box::default(), dialling: Mutex::new(0) }
             }
             Some(("redis+sentinel" | "rediss+sentinel", rest)) => {
                 let dial = Dial::Sentinel(Box::new(Mutex::new(sentinel(url, rest, &shown)?)));
-                Kind::One { dial, now: RwLock::new(None), dialling: Mutex::new(0) }
+                Kind::One { dial, now: Box::default(), dialling: Mutex::new(0) }
             }
             Some(("redis-cluster" | "rediss-cluster", rest)) => cluster(url, rest, &shown).await?,
             _ => {
@@ -87,10 +87,10 @@ impl Link {
     }
 
     /// One script on one slot, sent once.
-    pub(super) async fn eval(&self, script: &Script, key: &str, args: &[Vec<u8>]) -> StoreResult<Value> {
+    pub(super) async fn eval(&self, script: &Script, keys: &[&str], args: &[Vec<u8>]) -> StoreResult<Value> {
         let call = |name: &str, body: &str| {
             let mut cmd = redis::cmd(name);
-            cmd.arg(body).arg(1).arg(key);
+            cmd.arg(body).arg(keys.len()).arg(keys);
             for arg in args {
                 cmd.arg(arg.as_slice());
             }
@@ -232,7 +232,7 @@ fn sentinel(url: &str, rest: &str, shown: &str) -> StoreResult<SentinelClient> {
         )));
     }
     let sentinels = hosts.split(',').map(|host| address(host, 26_379, shown)).collect::<StoreResult<Vec<_>>>()?;
-    let mut builder = SentinelClientBuilder::new(sentinels, name.to_owned(), SentinelServerType::Master)
+    let mut builder = SentinelClientBuilder::new(sentinels, name, SentinelServerType::Master)
         .map_err(|error| refused(shown, &error))?
         .set_client_to_redis_db(db.parse().unwrap_or(0));
     if let Some((user, password)) = login.map(|login| login.split_once(':').unwrap_or(("", login))) {

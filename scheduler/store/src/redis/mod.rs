@@ -11,6 +11,7 @@
 //! `{n}:ev` the positions of events; `{n}:u:<day>` the ledger; `i:`, `p:`, `v:`, `a:`, `h:` idempotency keys, paths, vendors'
 //! ids, artifacts' ids and bytes; `g:{<connector>}` a connector's places.
 
+mod amounts;
 mod cache;
 mod claim;
 mod commit;
@@ -34,12 +35,12 @@ mod watch;
 mod tests;
 
 use crate::clock::Clock;
-use crate::{Changed, Limits, StoreResult};
+use crate::{Changed, Limits, Pace, StoreResult};
 use cache::Cache;
 use link::Link;
 use names::Names;
 use scripts::Scripts;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, RwLock};
 use time::Time;
 use tokio::sync::{Notify, broadcast};
@@ -69,8 +70,13 @@ pub(in crate::redis) struct Inner {
     /// Per worker and shard, a claim whose answer never came.
     lost: Mutex<HashMap<(String, u32), String>>,
     limits: RwLock<Limits>,
-    /// Connectors whose places were all taken, and until when they are not asked again.
-    full: Mutex<HashMap<String, i64>>,
+    /// Connectors whose gates let nobody through, and until when they are not asked again.
+    closed: Mutex<HashMap<String, gate::Closed>>,
+    /// Tenants whose budget was passed, and until when it is not asked again.
+    over: Mutex<HashMap<String, i64>>,
+    /// How fast connectors' vendors bear requests, as last heard.
+    paces: RwLock<BTreeMap<String, Pace>>,
+    paces_stale: std::sync::atomic::AtomicBool,
     changes: broadcast::Sender<Changed>,
     wake: Arc<Notify>,
     stop: CancellationToken,

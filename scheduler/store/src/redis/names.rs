@@ -93,9 +93,19 @@ impl Names {
         self.plain("h", &[tenant, sha256])
     }
 
-    /// A connector's gate: its places, and later its buckets, on one slot.
+    /// Who holds a connector's places.
     pub(super) fn gate(&self, connector: &str) -> String {
         format!("{}:g:{{{connector}}}", self.prefix)
+    }
+
+    /// A connector's token buckets, on the slot of its places.
+    pub(super) fn buckets(&self, connector: &str) -> String {
+        format!("{}:b:{{{connector}}}", self.prefix)
+    }
+
+    /// Who decides about a tenant's budgets at the moment.
+    pub(super) fn tenant(&self, tenant: &str) -> String {
+        self.plain("t", &[tenant])
     }
 }
 

@@ -74,13 +74,17 @@ pub(super) async fn open(url: &str, options: RedisOptions, clock: Arc<dyn Clock>
         turn: AtomicU32::new(0),
         lost: Mutex::default(),
         limits: RwLock::default(),
-        full: Mutex::default(),
+        closed: Mutex::default(),
+        over: Mutex::default(),
+        paces: RwLock::default(),
+        paces_stale: false.into(),
         changes: broadcast::channel(CHANGES).0,
         wake: Arc::new(Notify::new()),
         stop: CancellationToken::new(),
     });
     inner.now().await?;
     inner.sync_holds().await?;
+    inner.read_paces().await?;
     watch::start(&inner).await?;
     let ends = inner.stop.clone().drop_guard();
     Ok(RedisStore { inner, _ends: ends })

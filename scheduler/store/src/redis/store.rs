@@ -43,9 +43,14 @@ impl Inner {
 
     /// A script that is told by its marks when it is sent twice: it is, where an answer was lost.
     pub(super) async fn twice(&self, script: &Script, key: &str, args: &[Vec<u8>]) -> StoreResult<Value> {
+        self.twice_on(script, &[key], args).await
+    }
+
+    /// The same on several keys of one slot.
+    pub(super) async fn twice_on(&self, script: &Script, keys: &[&str], args: &[Vec<u8>]) -> StoreResult<Value> {
         let mut tries = 0;
         loop {
-            match self.link.eval(script, key, args).await {
+            match self.link.eval(script, keys, args).await {
                 Err(StoreError::Unavailable(_)) if tries < TRIES => {
                     tries += 1;
                     tokio::time::sleep(PAUSE * (1 << tries)).await;
@@ -75,7 +80,7 @@ impl Inner {
         worker: &str,
         nonce: String,
     ) -> StoreResult<Value> {
-        let answer = self.link.eval(script, &self.names.shard(shard), args).await;
+        let answer = self.link.eval(script, &[&self.names.shard(shard)], args).await;
         if answer.is_err() {
             self.lost.lock().unwrap_or_else(PoisonError::into_inner).insert((worker.to_owned(), shard), nonce);
         }

@@ -2,7 +2,8 @@
 
 use super::draft::{Entry, Stand, book, label, lines, state_code};
 use super::value::{Row, int, list, pack, parse, text, write};
-use super::{Inner, names};
+use super::{Inner, amounts, names};
+use crate::limits::Amounts;
 use crate::{Job, JobBody, StoreError, StoreResult, Submission, Submitted};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -219,14 +220,15 @@ fn read_key(hash: &str, known: &str, holder: String, pruned: &str) -> StoreResul
 
 /// A submission as the script reads it, and the job as it will stand.
 fn entry(one: &Going, now: i64) -> StoreResult<(Job, Vec<u8>)> {
-    let Submission { job, idempotency, output_path, events, usage, .. } = &one.submission;
+    let Submission { job, body, idempotency, output_path, events, usage } = &one.submission;
     let mut job = job.clone();
     job.seq = u64::try_from(events.len()).unwrap_or(0);
-    let (mut fields, mut ledger) = (Vec::new(), Vec::new());
+    let (mut fields, mut ledger, mut spend) = (Vec::new(), Vec::new(), Vec::new());
     if !usage.is_empty() {
         let books = book(&job, "", usage, now)?;
         job.cost_usd = books.cost;
         ledger = books.changed;
+        spend = books.spend;
         fields.extend(["u".to_owned(), books.all]);
     }
     if let Some((key, _)) = idempotency {
@@ -252,6 +254,8 @@ fn entry(one: &Going, now: i64) -> StoreResult<(Job, Vec<u8>)> {
         ledger,
         finished: stand.finished,
         path: output_path.as_deref().unwrap_or_default(),
+        estimate: amounts::written(&body.estimate.reserve(&Amounts::default())),
+        spend,
     };
     let entry = pack(&entry)?;
     Ok((job, entry))

@@ -12,6 +12,16 @@ struct OneServer {
     shards: u32,
 }
 
+/// Stores on a Cluster.
+struct Cluster;
+
+#[async_trait]
+impl Harness for Cluster {
+    async fn place(&self) -> Box<dyn Ground> {
+        Box::new(Prefix::at(server::cluster(), 16))
+    }
+}
+
 struct Prefix {
     url: String,
     shards: u32,
@@ -19,7 +29,10 @@ struct Prefix {
 
 impl Prefix {
     fn fresh(shards: u32) -> Self {
-        let url = server::shared();
+        Self::at(server::shared(), shards)
+    }
+
+    fn at(url: &str, shards: u32) -> Self {
         Self { url: format!("{url}?prefix=t{:016x}&shards={shards}", rand::random::<u64>()), shards }
     }
 }
@@ -42,7 +55,8 @@ impl Ground for Prefix {
     }
 
     async fn another(&self) -> Box<dyn Ground> {
-        Box::new(Prefix::fresh(self.shards))
+        let url = self.url.split('?').next().unwrap_or_default();
+        Box::new(Prefix::at(url, self.shards))
     }
 }
 
@@ -54,4 +68,9 @@ mod one_shard {
 mod four_shards {
     use super::OneServer;
     crate::store_conformance!(OneServer { shards: 4 });
+}
+
+mod cluster {
+    use super::Cluster;
+    crate::store_conformance!(Cluster);
 }

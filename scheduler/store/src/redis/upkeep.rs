@@ -3,7 +3,7 @@
 use super::Inner;
 use super::draft::{chore, label, lines};
 use super::value::{Row, int, list, maybe, pack, parse, text, unpack, write};
-use crate::{Chore, ClaimedChore, ConnectorRow, ConnectorState, JobState, NewEvent, StoreError, StoreResult, TokenRow};
+use crate::{Chore, ClaimedChore, ConnectorState, NewEvent, Pace, StoreError, StoreResult, TokenRow};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -16,10 +16,12 @@ pub(super) struct Kept {
     pub(super) state: ConnectorState,
     #[serde(default)]
     pub(super) check: Option<Json>,
+    #[serde(default)]
+    pub(super) pace: Option<Pace>,
 }
 
 impl Inner {
-    async fn kept(&self) -> StoreResult<BTreeMap<String, Kept>> {
+    pub(super) async fn kept(&self) -> StoreResult<BTreeMap<String, Kept>> {
         let mut kept: BTreeMap<String, Kept> = BTreeMap::new();
         let mut flat = list(self.link.run(redis::cmd("HGETALL").arg(self.names.connectors())).await?)?.into_iter();
         while let (Some(name), Some(value)) = (flat.next(), flat.next()) {
@@ -28,51 +30,12 @@ impl Inner {
             let one = kept.entry(name.to_owned()).or_default();
             match part {
                 "state" => one.state = parse("a connector's state", &value)?,
+                "pace" => one.pace = Some(parse("a connector's pace", &value)?),
                 "check" => one.check = Some(parse("a connector's check", &value)?),
                 _ => {}
             }
         }
         Ok(kept)
-    }
-
-    pub(super) async fn connectors(&self) -> StoreResult<Vec<ConnectorRow>> {
-        let mut kept = self.kept().await?;
-        let counts = self.counts().await?;
-        for (name, ..) in &counts {
-            kept.entry(name.clone()).or_default();
-        }
-        for shard in 0..self.names.shards() {
-            for name in list(self.link.run(redis::cmd("SMEMBERS").arg(self.names.at(shard, "cs"))).await?)? {
-                kept.entry(text(name)?).or_default();
-            }
-        }
-        let mut rows = Vec::with_capacity(kept.len());
-        let limits = self.limits.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-        for (name, kept) in kept {
-            let mut in_flight = 0;
-            for shard in 0..self.names.shards() {
-                let key = self.names.at(shard, &format!("sl:{name}"));
-                in_flight += int(&self.link.run(redis::cmd("SCARD").arg(key)).await?)?;
-            }
-            let queued = counts
-                .iter()
-                .find(|(connector, state, _)| *connector == name && *state == JobState::Queued)
-                .map_or(0, |(.., count)| *count);
-            rows.push(ConnectorRow {
-                state: kept.state,
-                in_flight: u32::try_from(in_flight).unwrap_or(u32::MAX),
-                queued,
-                last_check: kept.check,
-                limits: limits.connectors.get(&name).cloned().unwrap_or_default(),
-                pace: None,
-                requests: crate::Meter::default(),
-                next_start_ms: None,
-                next_request_ms: None,
-                tenants_waiting: 0,
-                name,
-            });
-        }
-        Ok(rows)
     }
 
     /// Writes a connector's state where it is read, then tells every shard, whose claims look only there.
@@ -144,7 +107,7 @@ impl Inner {
                 break;
             }
             let args = [self.common(shard, worker)?, pack(&(most - claimed.len(), lease_ms))?];
-            let answer = self.link.eval(&self.scripts.chores, &self.names.shard(shard), &args).await?;
+            let answer = self.link.eval(&self.scripts.chores, &[&self.names.shard(shard)], &args).await?;
             let mut row = Row::of(answer)?;
             self.time.heard(row.int()?);
             row.int()?;
@@ -303,22 +266,5 @@ impl Inner {
             self.link.run(redis::cmd("ZREM").arg(key).arg(format!("{}\u{1f}{hash}", job.id))).await?;
         }
         Ok(())
-    }
-
-    /// How long the oldest step that could run has been due.
-    pub(super) async fn oldest_due(&self) -> StoreResult<Option<Duration>> {
-        let limits = self.limits.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-        let rows = if limits.connectors.is_empty() { Vec::new() } else { self.connectors().await? };
-        let full: BTreeMap<String, bool> = rows
-            .into_iter()
-            .filter(|row| row.limits.in_flight.is_some_and(|limit| row.in_flight >= limit))
-            .map(|row| (row.name, true))
-            .collect();
-        let mut oldest = -1;
-        for shard in 0..self.names.shards() {
-            let args = [self.common(shard, "")?, pack(&full)?];
-            oldest = oldest.max(int(&self.on_shard(&self.scripts.late, shard, &args).await?)?);
-        }
-        Ok(u64::try_from(oldest).ok().map(Duration::from_millis))
     }
 }

@@ -10,6 +10,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+/// In place of a shard: all of them.
+const ANY_SHARD: i64 = -1;
+/// In place of a shard: all of them, and a connector has a new pace.
+pub(super) const NEW_PACE: i64 = -2;
 /// Between two tries to hear again.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -36,9 +40,14 @@ impl Inner {
 
     /// Wakes every claimer of every process.
     pub(super) async fn wake_all(&self) -> StoreResult<()> {
+        self.wake_for(ANY_SHARD).await
+    }
+
+    /// The same, with what changed.
+    pub(super) async fn wake_for(&self, what: i64) -> StoreResult<()> {
         self.look_everywhere();
         self.wake.notify_one();
-        let message = pack(&("w", &self.me, -1))?;
+        let message = pack(&("w", &self.me, what))?;
         self.link.run(redis::cmd("PUBLISH").arg(self.names.channel()).arg(message)).await?;
         Ok(())
     }
@@ -49,10 +58,13 @@ impl Inner {
                 if process == self.me {
                     return;
                 }
+                if shard == NEW_PACE {
+                    self.paces_stale.store(true, Ordering::Release);
+                }
                 match u32::try_from(shard) {
                     Ok(shard) => self.look_at(shard, 0),
                     Err(_) => {
-                        self.full.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
+                        self.open_gates();
                         self.look_everywhere();
                     }
                 }

@@ -1,10 +1,13 @@
--- ARGV[2] is {most, lease_ms, nonce, lost nonce, restricted, strides}: restricted says of a connector 0 nothing, 1 no
--- starts, 2 ask its gate first; strides are 1/weight of tenants with a weight.
--- Answers {now, woke, next due, rows, asked}: rows as lease.lua gives them; asked are those whose gate must be asked,
--- {id, connector, place in its line} flat.
+-- ARGV[2] is {most, lease_ms, nonce, lost nonce, restricted, strides, tenants}: restricted says of a connector, added up, 1 no
+-- starts, 2 its gate is asked for a start, 4 for any step, 8 nothing at all; strides are those of tenants with a weight;
+-- tenants says of a tenant 1 no starts, 2 its budget is asked.
+-- Answers {now, next due, rows, asked}: rows as lease.lua gives them; asked are those that something must be asked for,
+-- {id, connector, kind (4: a start that has its place), place in its line, tenant} flat.
 local C = cmsgpack.unpack(ARGV[2])
 local most, lease_ms = C[1], C[2]
-local restricted, strides = C[5], C[6]
+local restricted, strides, tenants = C[5], C[6], C[7]
+local function has(conn, what) return bit.band(restricted[conn] or 0, what) ~= 0 end
+local taken = {}
 forget(C[4])
 local hold = {}
 local flat = call('HGETALL', P .. 'hold')
@@ -31,14 +34,17 @@ table.sort(conns)
 local rows, asked, given = {}, {}, 0
 local function pick(id, m, score)
   given = given + 1
-  if restricted[m[CONN]] == 2 and m[KIND] == 1 then
+  local kind = m[KIND]
+  if kind == 1 and m[SLOT] == 1 then kind = 4 end
+  if has(m[CONN], 4) or (kind == 1 and (has(m[CONN], 2) or tenants[m[TENANT]])) then
     local n = #asked
-    asked[n + 1], asked[n + 2], asked[n + 3] = id, m[CONN], score
+    asked[n + 1], asked[n + 2], asked[n + 3], asked[n + 4], asked[n + 5] = id, m[CONN], kind, score, m[TENANT]
     return
   end
+  taken[m[CONN]] = (taken[m[CONN]] or 0) + 1
   give(id, m, lease_ms, rows)
 end
-local function open(conn) return not parked(conn) and restricted[conn] ~= 0 end
+local function open(conn) return not parked(conn) and not has(conn, 8) end
 -- The due jobs of one line over all connectors, in order.
 local function due(line, before)
   local found, many = {}, 0
@@ -58,7 +64,7 @@ local function outputs()
   for _, one in ipairs(due('o:', '+inf')) do
     if given >= most then return end
     local m = load(one[2])
-    if m then pick(one[2], m) end
+    if m then pick(one[2], m, one[1]) end
   end
 end
 local function going()
@@ -78,12 +84,9 @@ local function going()
     if given >= most then return end
     local id, m = one[2], one[3]
     if m then
-      if m[KIND] ~= 1 then
-        pick(id, m)
-      elseif starts(m[CONN]) then
-        -- It has its place and was let through the gate when it was leased first.
-        given = given + 1
-        give(id, m, lease_ms, rows)
+      -- An ended lease of a fresh start has its place.
+      if m[KIND] ~= 1 or starts(m[CONN]) then
+        pick(id, m, one[1])
       else
         local z, score, at = stand(m)
         enter(id, m, z, score, at)
@@ -98,19 +101,27 @@ local function placed()
       for _, id in ipairs(call('ZRANGE', P .. 'p:' .. conn, 0, most - given - 1)) do
         if given >= most then return end
         local m = load(id)
-        if m then
-          given = given + 1
-          give(id, m, lease_ms, rows)
-        end
+        if m then pick(id, m, 0) end
       end
     end
   end
+end
+-- Where several shards each begin with the same tenant, few starts in each make an unfair whole: there every shard shifts every
+-- tenant's turns by a part of its stride.
+local shifts = {}
+local function shift(tenant)
+  if A[3] == 1 then return 0 end
+  if not shifts[tenant] then
+    local part = tonumber(string.sub(redis.sha1hex(A[4] .. ':' .. tenant), 1, 4), 16) / 65536
+    shifts[tenant] = part * (strides[tenant] or 1000000)
+  end
+  return shifts[tenant]
 end
 -- Fresh starts: the best of every connector that takes any, tenants by turns weighted.
 local function fresh()
   local heads = {}
   for _, conn in ipairs(conns) do
-    if open(conn) and starts(conn) and restricted[conn] ~= 1 then
+    if open(conn) and starts(conn) and not has(conn, 1) then
       heads[#heads + 1] = {conn = conn, seen = {}}
     end
   end
@@ -120,15 +131,16 @@ local function fresh()
     while true do
       if not h.tenant then
         local first
-        if h.turn then
-          for t, v in pairs(h.turn) do
-            if not first or v < h.turn[first] or (v == h.turn[first] and t < first) then first = t end
-          end
-        else
+        if not h.ready then
           h.turn = {}
           local all = call('ZRANGE', ft, 0, 255, 'WITHSCORES')
-          for i = 1, #all, 2 do h.turn[all[i]] = tonumber(all[i + 1]) end
-          first = all[1]
+          for i = 1, #all, 2 do
+            if tenants[all[i]] ~= 1 then h.turn[all[i]] = tonumber(all[i + 1]) + shift(all[i]) end
+          end
+          h.ready = true
+        end
+        for t, v in pairs(h.turn) do
+          if not first or v < h.turn[first] or (v == h.turn[first] and t < first) then first = t end
         end
         if not first then return nil end
         h.tenant = first
@@ -136,7 +148,7 @@ local function fresh()
       local at = h.seen[h.tenant] or 0
       local one = call('ZRANGE', P .. 'f:' .. h.conn .. ':' .. h.tenant, at, at, 'WITHSCORES')
       if one[1] then return one[1], tonumber(one[2]) end
-      if at == 0 then call('ZREM', ft, h.tenant) end
+      if at == 0 then turns_leave(h.conn, h.tenant) end
       h.turn[h.tenant] = nil
       h.tenant = nil
     end
@@ -158,13 +170,13 @@ local function fresh()
     bh.id, bh.tenant = nil, nil
     local m = load(bid)
     if m then
-      local v = bh.turn[tenant] + (strides[tenant] or 1)
-      bh.turn[tenant] = v
-      if restricted[bh.conn] == 2 then
+      local stride = strides[tenant] or 1000000
+      bh.turn[tenant] = bh.turn[tenant] + stride
+      local asks = has(bh.conn, 6) or tenants[tenant]
+      if asks then
         bh.seen[tenant] = (bh.seen[tenant] or 0) + 1
       else
-        call('HSET', KEYS[1], 'v:' .. bh.conn, v)
-        call('ZADD', P .. 'ft:' .. bh.conn, 'XX', v, tenant)
+        turns_took(bh.conn, tenant, stride)
       end
       pick(bid, m, best)
     else
@@ -176,6 +188,7 @@ for _, phase in ipairs({outputs, going, placed, fresh}) do
   if given < most then phase() end
 end
 remember(C[3], rows)
+for conn, count in pairs(taken) do meter(conn, count) end
 local next = NEVER
 if given >= most then
   next = now

@@ -1,5 +1,5 @@
 -- ARGV[2..]: commits, each followed by its exchanges' packed texts: {id, fence (-1: a signal), rev, nonce, head, state, kind, due, dies, prio, slot, keep (-1: a
--- signal, -2: look at the guards only), finished (-1: not final), kills, events, exchanges, chores, fields, ledger, artifacts}. Answers for each {1, rev, seq, freed},
+-- signal, -2: look at the guards only), finished (-1: not final), kills, events, exchanges, chores, fields, ledger, artifacts, spend, reserve ({}: nothing, {0}: as it is)}. Answers for each {1, rev, seq, freed, relieved},
 -- {2, head, rev, seq, kills} where another revision stands, {3} where the lease is another's,
 -- {4} where nothing stands in the way and nothing was to be written.
 local FIRST, MOST, BYTES = 16, tonumber(A[6]), tonumber(A[7])
@@ -68,6 +68,11 @@ local function apply(c, m, at)
   if c[13] >= 0 then call('ZADD', P .. 'fin', c[13], id) else call('ZREM', P .. 'fin', id) end
   for i = 1, #c[17], 2 do chore(c[17][i], c[17][i + 1], now) end
   ledger(c[19])
+  add_amounts(P .. 'sp', '', c[21], 1)
+  local relieved = 0
+  local set_aside = c[22]
+  -- What a fresh start under a kept lease has set aside stays.
+  if not (m[SLOT] == 1 and m[KIND] == 1) and set_aside[1] ~= 0 and reserve(id, m, set_aside) then relieved = 1 end
   if #c[20] > 0 then
     local known = call('HGET', jkey(id), 'al')
     known = known and cmsgpack.unpack(known) or {}
@@ -81,7 +86,7 @@ local function apply(c, m, at)
   save(id, m, 'h', c[5])
   save_all(id, fields)
   tell(id, m)
-  return {1, m[REV], m[SEQ], freed and m[CONN] or ''}
+  return {1, m[REV], m[SEQ], freed and m[CONN] or '', relieved}
 end
 local out = {}
 local a = 2
@@ -92,7 +97,7 @@ while a <= #ARGV do
     out[#out + 1] = {3}
   elseif m[NONCE] == c[4] and m[REV] == c[3] + 1 then
     -- The same commit once more: its answer was lost.
-    out[#out + 1] = {1, m[REV], m[SEQ], ''}
+    out[#out + 1] = {1, m[REV], m[SEQ], '', 0}
   elseif c[2] >= 0 and (m[FENCE] ~= c[2] or m[OWNER] == '') then
     out[#out + 1] = {3}
   elseif m[REV] ~= c[3] then

@@ -39,13 +39,43 @@ local function stand(m)
   if kind == 2 then return OUTPUTS, m[DIES] >= 0 and m[DIES] or 4e15 + due, now end
   return m[SLOT] == 1 and PLACED or FRESH, -m[PRIO] * 4e12 + due, now
 end
+-- Tenants take turns at a connector's fresh starts (limits::Turns): `ft:` holds those who wait at their virtual times, `v:`
+-- the present time, `ta:` the times of those who are ahead of it and do not wait.
+local function turns_leave(conn, tenant)
+  local ft = P .. 'ft:' .. conn
+  local time = call('ZSCORE', ft, tenant)
+  if not time then return end
+  call('ZREM', ft, tenant)
+  if tonumber(time) > tonumber(call('HGET', KEYS[1], 'v:' .. conn) or 0) then
+    call('HSET', P .. 'ta:' .. conn, tenant, time)
+  end
+end
+local function turns_join(conn, tenant)
+  local ft = P .. 'ft:' .. conn
+  if call('ZSCORE', ft, tenant) then return end
+  local time = tonumber(call('HGET', KEYS[1], 'v:' .. conn) or 0)
+  local ahead = call('HGET', P .. 'ta:' .. conn, tenant)
+  if ahead then
+    time = math.max(time, tonumber(ahead))
+    call('HDEL', P .. 'ta:' .. conn, tenant)
+  end
+  call('ZADD', ft, time, tenant)
+end
+local function turns_took(conn, tenant, stride)
+  local ft = P .. 'ft:' .. conn
+  local time = tonumber(call('ZSCORE', ft, tenant) or 0)
+  -- In one shard of several the present is the next turn: a tenant that comes back would else go first in each of them.
+  local present = A[3] == 1 and time or time + stride
+  if present > tonumber(call('HGET', KEYS[1], 'v:' .. conn) or 0) then
+    call('HSET', KEYS[1], 'v:' .. conn, string.format('%.0f', present))
+  end
+  call('ZADD', ft, 'XX', string.format('%.0f', time + stride), tenant)
+end
 local function leave(id, m)
   if m[Z] == 0 then return end
   local key = zkey(m[Z], m)
   call('ZREM', key, id)
-  if m[Z] == FRESH and call('EXISTS', key) == 0 then
-    call('ZREM', P .. 'ft:' .. m[CONN], m[TENANT])
-  end
+  if m[Z] == FRESH and call('EXISTS', key) == 0 then turns_leave(m[CONN], m[TENANT]) end
   m[Z] = 0
 end
 local promised
@@ -64,21 +94,50 @@ local function enter(id, m, z, score, at)
   m[Z] = z
   if z == 0 then return end
   call('ZADD', zkey(z, m), score, id)
-  if z == FRESH then
-    local ft = P .. 'ft:' .. m[CONN]
-    if not call('ZSCORE', ft, m[TENANT]) then
-      -- Who comes back has no claim on the time that it was away.
-      local first = call('ZRANGE', ft, 0, 0, 'WITHSCORES')
-      local v = first[2] or call('HGET', KEYS[1], 'v:' .. m[CONN]) or 0
-      call('ZADD', ft, v, m[TENANT])
-    end
-  end
+  if z == FRESH then turns_join(m[CONN], m[TENANT]) end
   told(at)
 end
 local function unlease(id, m)
   m[OWNER], m[UNTIL] = '', 0
   local z, score, at = stand(m)
   enter(id, m, z, score, at)
+end
+-- Requests that went out, in windows of ten seconds (limits::Meter).
+local function meter(conn, count)
+  local window = math.floor(now / 10000)
+  if call('HINCRBY', P .. 'mt', conn .. '|' .. window, count) == count then
+    for old = window - 4, window - 2 do call('HDEL', P .. 'mt', conn .. '|' .. old) end
+  end
+end
+-- Sums of money and units, each in whole numbers and billionths: {name, whole, billionths, ...}.
+local function add_amounts(key, prefix, list, sign)
+  for i = 1, #list, 3 do
+    local name = prefix .. list[i]
+    if list[i + 1] ~= '0' then
+      local whole = list[i + 1]
+      if sign < 0 then whole = string.sub(whole, 1, 1) == '-' and string.sub(whole, 2) or '-' .. whole end
+      call('HINCRBY', key, name .. 'w', whole)
+    end
+    if list[i + 2] ~= '0' then
+      local part = list[i + 2]
+      if sign < 0 then part = string.sub(part, 1, 1) == '-' and string.sub(part, 2) or '-' .. part end
+      call('HINCRBY', key, name .. 'n', part)
+    end
+  end
+end
+-- What is set aside for a job, in its own field `rv` and in its tenant's sum.
+local function reserve(id, m, list)
+  local held = call('HGET', jkey(id), 'rv')
+  local key = P .. 'rs:' .. m[TENANT]
+  if held then add_amounts(key, '', cmsgpack.unpack(held), -1) end
+  if #list > 0 then
+    add_amounts(key, '', list, 1)
+    call('HSET', jkey(id), 'rv', cmsgpack.pack(list))
+    call('SADD', P .. 'rt', m[TENANT])
+  elseif held then
+    call('HDEL', jkey(id), 'rv')
+  end
+  return held ~= false
 end
 local function slot(id, m, takes)
   if m[SLOT] == takes then return false end

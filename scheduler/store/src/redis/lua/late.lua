@@ -1,5 +1,7 @@
--- ARGV[2] is a map of connectors whose places are all taken. Answers when the oldest step that could run was due, or -1.
-local full = cmsgpack.unpack(ARGV[2])
+-- ARGV[2] is {connectors, tenants}: of a connector 1 says that no start may run, 8 that nothing may; of a tenant 1 that no
+-- start of its may. Answers when the oldest step that could run was due, or -1.
+local C = cmsgpack.unpack(ARGV[2])
+local held, tenants = C[1], C[2]
 local oldest = NEVER
 local function see(at) if at and tonumber(at) < oldest then oldest = tonumber(at) end end
 see(call('ZRANGE', P .. 'l', 0, 0, 'WITHSCORES')[2])
@@ -17,7 +19,7 @@ local function starts_of(key)
 end
 for _, conn in ipairs(call('SMEMBERS', P .. 'cs')) do
   local h = call('HGET', P .. 'hold', conn)
-  if h ~= 'p' then
+  if h ~= 'p' and held[conn] ~= 8 then
     see(call('ZRANGE', P .. 'g:' .. conn, 0, 0, 'WITHSCORES')[2])
     for _, id in ipairs(call('ZRANGE', P .. 'o:' .. conn, 0, 99)) do
       local m = load(id)
@@ -25,8 +27,10 @@ for _, conn in ipairs(call('SMEMBERS', P .. 'cs')) do
     end
     if not h or (string.sub(h, 1, 1) == 'c' and tonumber(string.sub(h, 3)) <= now) then
       starts_of(P .. 'p:' .. conn)
-      if not full[conn] then
-        for _, tenant in ipairs(call('ZRANGE', P .. 'ft:' .. conn, 0, 99)) do starts_of(P .. 'f:' .. conn .. ':' .. tenant) end
+      if not held[conn] then
+        for _, tenant in ipairs(call('ZRANGE', P .. 'ft:' .. conn, 0, 99)) do
+          if not tenants[tenant] then starts_of(P .. 'f:' .. conn .. ':' .. tenant) end
+        end
       end
     end
   end

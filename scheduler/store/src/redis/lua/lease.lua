@@ -5,7 +5,11 @@ local function give(id, m, lease_ms, rows)
     m[KILLS] = m[KILLS] + 1
     m[REV] = m[REV] + 1
   end
-  if m[KIND] == 1 then slot(id, m, 1) end
+  if m[KIND] == 1 and m[SLOT] == 0 then
+    slot(id, m, 1)
+    local estimate = call('HGET', jkey(id), 'es')
+    if estimate then reserve(id, m, cmsgpack.unpack(estimate)) end
+  end
   m[FENCE] = m[FENCE] + 1
   local mine = m[LAST] == A[2]
   m[OWNER], m[UNTIL], m[LAST] = A[2], now + lease_ms, A[2]
@@ -35,6 +39,7 @@ local function hand_back(id, fence)
   local m = load(id)
   if not m or m[OWNER] == '' or m[FENCE] ~= fence then return nil end
   local freed = m[KIND] == 1 and slot(id, m, 0)
+  if freed then reserve(id, m, {}) end
   unlease(id, m)
   save(id, m)
   return freed and m[CONN]

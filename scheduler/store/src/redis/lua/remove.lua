@@ -8,6 +8,7 @@ for i = 2, #C, 2 do
   if m then
     leave(id, m)
     slot(id, m, 0)
+    reserve(id, m, {})
     call('HINCRBY', P .. 'n', m[CONN] .. '|' .. m[STATE], -1)
     call('ZREM', P .. 'js:' .. m[STATE], id)
     call('ZREM', P .. 'fin', id)

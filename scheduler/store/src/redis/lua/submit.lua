@@ -1,5 +1,5 @@
 -- ARGV[2..]: one job each, {id, state, kind, due, dies, prio, slot, conn, tenant, created, head, body, fields, events, labels,
--- ledger, finished, path}. A job that is there already is left as it is: the same submit, sent again.
+-- ledger, finished, path, estimate, spend}. A job that is there already is left as it is: the same submit, sent again.
 local out = {}
 for a = 2, #ARGV do
   local j = cmsgpack.unpack(ARGV[a])
@@ -21,6 +21,11 @@ for a = 2, #ARGV do
     enter(id, m, z, score, at)
     save(id, m, 'h', j[11], 'b', j[12])
     save_all(id, fields)
+    if #j[19] > 0 then
+      call('HSET', jkey(id), 'es', cmsgpack.pack(j[19]))
+      if m[SLOT] == 1 then reserve(id, m, j[19]) end
+    end
+    add_amounts(P .. 'sp', '', j[20], 1)
     if j[18] ~= '' then call('HSET', jkey(id), 'p', cmsgpack.pack({j[18]})) end
     tell(id, m)
     out[#out + 1] = 1

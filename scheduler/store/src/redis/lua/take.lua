@@ -1,4 +1,4 @@
--- Leases jobs that their gate let through. ARGV[2] is {lease_ms, nonce, lost nonce, strides}, ARGV[3..] are ids.
+-- Leases jobs that were let through. ARGV[2] is {lease_ms, nonce, lost nonce, strides}, ARGV[3..] are ids.
 local C = cmsgpack.unpack(ARGV[2])
 forget(C[3])
 local rows = {}
@@ -6,12 +6,8 @@ for a = 3, #ARGV do
   local id = ARGV[a]
   local m = load(id)
   if m and m[KIND] ~= 0 and (m[OWNER] == '' or m[UNTIL] <= now) and m[DUE] <= now then
-    if m[Z] == FRESH then
-      local ft = P .. 'ft:' .. m[CONN]
-      local v = tonumber(call('ZSCORE', ft, m[TENANT]) or 0) + (C[4][m[TENANT]] or 1)
-      call('HSET', KEYS[1], 'v:' .. m[CONN], v)
-      call('ZADD', ft, 'XX', v, m[TENANT])
-    end
+    if m[Z] == FRESH then turns_took(m[CONN], m[TENANT], C[4][m[TENANT]] or 1000000) end
+    meter(m[CONN], 1)
     give(id, m, C[1], rows)
   end
 end

@@ -3,11 +3,16 @@
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// A port that is free now.
+/// A port that is free now, with the one ten thousand above it, where nodes of a Cluster talk.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    loop {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        if port < 55_000 && TcpListener::bind(("127.0.0.1", port + 10_000)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Starts a server that ends with this process; answers its port.
@@ -28,12 +33,11 @@ pub(super) fn start(args: &[&str]) -> u16 {
             child.wait().unwrap();
         });
         told.recv().unwrap();
-        let began = Instant::now();
-        while began.elapsed() < Duration::from_secs(10) {
+        for _ in 0..500 {
             if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
                 return port;
             }
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
     panic!("redis-server did not start");
@@ -46,4 +50,34 @@ pub(super) fn shared() -> &'static str {
         let port = start(&["--appendonly", "yes", "--appendfsync", "everysec"]);
         format!("redis://127.0.0.1:{port}")
     })
+}
+
+/// The URL of a Cluster of three primaries that the tests share.
+pub(super) fn cluster() -> &'static str {
+    static URL: OnceLock<String> = OnceLock::new();
+    URL.get_or_init(|| {
+        let args = ["--appendonly", "yes", "--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
+        let nodes: Vec<String> = (0..3).map(|_| format!("127.0.0.1:{}", start(&args))).collect();
+        let mut create = Command::new("redis-cli");
+        create.args(["--cluster", "create"]).args(&nodes).args(["--cluster-yes"]).stdin(Stdio::null());
+        let made = create.output().expect("redis-cli is installed (tests/run setup)");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stdout));
+        for node in &nodes {
+            until_ok(node);
+        }
+        format!("redis-cluster://{}", nodes.join(","))
+    })
+}
+
+/// Waits until a node knows the whole Cluster.
+fn until_ok(node: &str) {
+    let (host, port) = node.split_once(':').unwrap();
+    for _ in 0..500 {
+        let asked = Command::new("redis-cli").args(["-h", host, "-p", port, "cluster", "info"]).output().unwrap();
+        if String::from_utf8_lossy(&asked.stdout).contains("cluster_state:ok") {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{node} does not join its Cluster");
 }
