@@ -9,6 +9,7 @@ pub mod collect;
 pub mod credentials;
 pub mod errands;
 pub mod guard;
+pub mod journal;
 pub mod leases;
 pub mod metrics;
 pub mod probe;

@@ -2,6 +2,7 @@
 
 use crate::backend::{Claiming, LONGEST_SLEEP, Pulse, StepService, StoreBackend};
 use crate::chores::{ChoreHands, Chores};
+use crate::journal::Journal;
 use crate::leases::Leases;
 use crate::metrics::Metrics;
 use crate::runner::{Collect, Runner, Wire};
@@ -18,6 +19,9 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+
+/// Between two tries to compare starts while the store is away.
+const COMPARE_AGAIN: Duration = Duration::from_millis(500);
 
 /// What a worker is made of.
 pub struct WorkerParts {
@@ -53,6 +57,7 @@ pub struct Worker {
     name: String,
     leases: Arc<Leases>,
     pulse: Arc<Pulse>,
+    journal: Option<Arc<Journal>>,
 }
 
 impl Worker {
@@ -61,7 +66,14 @@ impl Worker {
     pub fn new(parts: WorkerParts) -> Self {
         let name = format!("worker_{}", uuid::Uuid::now_v7().simple());
         let leases = Leases::new(parts.clock.clone());
-        Self { parts, name, leases, pulse: Arc::default() }
+        Self { parts, name, leases, pulse: Arc::default(), journal: None }
+    }
+
+    /// The worker writes its starts down, for a store that may forget them.
+    #[must_use]
+    pub fn with_journal(mut self, journal: Arc<Journal>) -> Self {
+        self.journal = Some(journal);
+        self
     }
 
     /// Its name.
@@ -79,7 +91,7 @@ impl Worker {
     /// Runs until told to stop, then drains: no new claims, steps under way get their time, and the leases of
     /// those that do not end in it are handed back.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { parts, name, leases, pulse } = self;
+        let Self { parts, name, leases, pulse, journal } = self;
         info!(worker = %name, concurrency = parts.concurrency, "the worker takes work");
         let (abandon, renewing) = (CancellationToken::new(), CancellationToken::new());
         let runner = Arc::new(Runner {
@@ -92,6 +104,11 @@ impl Worker {
             leases: leases.clone(),
             abandon: abandon.clone(),
             metrics: parts.metrics.clone(),
+            journal: journal.clone(),
+        });
+        let comparing = journal.map(|journal| {
+            let (store, connectors, stop) = (parts.store.clone(), parts.connectors.clone(), stop.clone());
+            tokio::spawn(compare(journal, store, connectors, stop))
         });
         let keeper = tokio::spawn(leases.clone().keep(parts.store.clone(), parts.lease, renewing.clone()));
         let chores = Arc::new(Chores {
@@ -132,7 +149,7 @@ impl Worker {
         drop(working);
         renewing.cancel();
         hand_back(&*parts.store, &leases).await;
-        for task in [keeper, chores] {
+        for task in [Some(keeper), Some(chores), comparing].into_iter().flatten() {
             if let Err(error) = task.await {
                 warn!(error = %error, "a task of the worker ended badly");
             }
@@ -161,6 +178,29 @@ async fn hand_back(store: &dyn Store, leases: &Leases) {
         Ok(()) => info!(leases = held.len(), "leases handed back"),
         Err(error) => {
             warn!(error = %error, leases = held.len(), "leases could not be handed back; they run out instead")
+        }
+    }
+}
+
+/// Compares the journal with the store at the beginning, for the worker before this one, and whenever the store comes back.
+async fn compare(
+    journal: Arc<Journal>,
+    store: Arc<dyn Store>,
+    connectors: Arc<BTreeMap<String, Arc<Connector>>>,
+    stop: CancellationToken,
+) {
+    let mut came_back = store.came_back();
+    loop {
+        while let Err(error) = journal.compare(&*store, &connectors).await {
+            warn!(%error, "starts cannot be compared yet");
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(COMPARE_AGAIN) => {}
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = came_back.changed() => if changed.is_err() { return },
         }
     }
 }

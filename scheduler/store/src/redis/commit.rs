@@ -98,6 +98,8 @@ impl Inner {
         }
         let (exchanges, texts): (Vec<_>, Vec<_>) =
             raws.into_iter().map(draft::exchange).collect::<StoreResult<Vec<_>>>()?.into_iter().unzip();
+        // A correction that lowers what was booked gives something of the budget back.
+        let lowers = spend.chunks(3).any(|sum| sum.iter().skip(1).any(|figure: &String| figure.starts_with('-')));
         let change = Change {
             id,
             fence,
@@ -129,6 +131,9 @@ impl Inner {
         let mut parts = vec![pack(&change)?];
         parts.extend(texts);
         let one = self.commit_grouped(self.names.shard_of(id), parts).await?;
+        if lowers {
+            self.relieve(&job.tenant).await?;
+        }
         let claim = job.vendor_job_id.clone().filter(|_| claimed == IdClaim::New);
         let connector = job.connector.clone();
         let committed = self.read_outcome(one, job).await?;
@@ -145,10 +150,13 @@ impl Inner {
             1 => {
                 let rev = row.count()?;
                 job.seq = row.count()?;
-                let (freed, relieved) = (row.text()?, row.int()? == 1);
+                let (freed, relieved, took) = (row.text()?, row.int()? == 1, row.int()? == 1);
                 self.cache().wrote(&job, rev);
                 if !freed.is_empty() {
                     self.free(&freed, &job.id).await?;
+                }
+                if took {
+                    self.hold_place(&job.connector, &job.id).await?;
                 }
                 if relieved {
                     self.relieve(&job.tenant).await?;
