@@ -1,6 +1,7 @@
 //! The conformance suite on a real server, and what only Redis has.
 
 mod away;
+mod grouped;
 mod server;
 
 use super::*;
