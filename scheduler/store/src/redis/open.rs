@@ -107,6 +107,7 @@ pub(super) async fn open(url: &str, options: RedisOptions, clock: Arc<dyn Clock>
         time,
         me: format!("{:016x}", rand::random::<u64>()),
         cache: Mutex::default(),
+        groups: (0..shards).map(|_| super::group::Group::default()).collect(),
         next: (0..shards).map(|_| AtomicI64::new(0)).collect(),
         turn: AtomicU32::new(0),
         lost: Mutex::default(),

@@ -2,7 +2,7 @@
 -- signal, -2: look at the guards only), finished (-1: not final), kills, events, exchanges, chores, fields, ledger, artifacts, spend, reserve ({}: nothing, {0}: as it is)}. Answers for each {1, rev, seq, freed, relieved, took (1: it
 -- has a place that no gate gave, as a replay does)},
 -- {2, head, rev, seq, kills} where another revision stands, {3} where the lease is another's,
--- {4} where nothing stands in the way and nothing was to be written.
+-- {4} where nothing stands in the way and nothing was to be written, {5, why} where it failed: the others are written all the same.
 local FIRST, MOST, BYTES = 16, tonumber(A[6]), tonumber(A[7])
 local function drop(key, x)
   -- From the middle: how a job began and how it stands are what people look for.
@@ -47,6 +47,7 @@ local function apply(c, m, at)
   local raw = #c[16] > 0 and record(id, c[16], at) or 0
   local fields = c[18]
   history(id, m, c[15], raw, fields)
+  local was, had_none = m[STATE], m[KIND] == 0
   local live = m[OWNER] ~= '' and m[UNTIL] > now
   local was_queued = m[Z] ~= 0
   local was_slot = m[SLOT]
@@ -61,12 +62,14 @@ local function apply(c, m, at)
   if keep then
     freed = slot(id, m, (c[11] == 1 or (was_slot == 1 and m[KIND] == 1)) and 1 or 0)
     if m[KIND] == 0 then leave(id, m)
-    else enter(id, m, GOING, m[UNTIL], m[UNTIL]) end
+    -- Under a lease it stands there already, at the lease's end.
+    elseif m[Z] ~= GOING then enter(id, m, GOING, m[UNTIL], m[UNTIL]) end
   else
     freed = slot(id, m, c[11])
     unlease(id, m)
   end
-  if c[13] >= 0 then call('ZADD', P .. 'fin', c[13], id) else call('ZREM', P .. 'fin', id) end
+  if c[13] >= 0 then call('ZADD', P .. 'fin', c[13], id)
+  elseif had_none then call('ZREM', P .. 'fin', id) end
   for i = 1, #c[17], 2 do chore(c[17][i], c[17][i + 1], now) end
   ledger(c[19])
   add_amounts(P .. 'sp', '', c[21], 1)
@@ -86,7 +89,8 @@ local function apply(c, m, at)
   end
   save(id, m, 'h', c[5])
   save_all(id, fields)
-  tell(id, m)
+  -- A poll that brought nothing new is nothing to watch.
+  if #c[15] > 0 or m[STATE] ~= was then tell(id, m) end
   return {1, m[REV], m[SEQ], freed and m[CONN] or '', relieved, was_slot == 0 and m[SLOT] or 0}
 end
 local out = {}
@@ -106,9 +110,11 @@ while a <= #ARGV do
   elseif c[12] == -2 then
     out[#out + 1] = {4}
   else
-    out[#out + 1] = apply(c, m, a)
+    local fine, answer = pcall(apply, c, m, a)
+    if not fine then answer = {5, type(answer) == 'table' and answer.err or tostring(answer)} end
+    out[#out + 1] = answer
   end
   a = a + 1 + #c[16]
 end
-wake()
+done()
 return {now, woke, out}
