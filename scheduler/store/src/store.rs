@@ -2,7 +2,7 @@
 
 use crate::{
     Artifact, Chore, ClaimedChore, ConnectorRow, ConnectorState, Event, Job, JobBody, JobState, Limits, NewEvent, Pace,
-    Record, StoredExchange, TenantRow, TokenRow, Transition, UsageLine,
+    Record, Sketch, StoredExchange, TenantRow, TokenRow, Transition, UsageLine,
 };
 use async_trait::async_trait;
 use longhaul_registry::Unit;
@@ -357,6 +357,10 @@ pub trait Store: Send + Sync + 'static {
     /// Positions, revisions, fencing tokens and times stay as they were. From the first piece until [`Record::End`] was
     /// taken in the place cannot be opened: half a store must not be mistaken for one.
     async fn load(&self, records: Vec<Record>) -> StoreResult<()>;
+
+    /// How long jobs took at their vendors, by kind of work ([`crate::durations::key`]): what commits told in
+    /// [`Transition::took`], the newest [`crate::durations::GENERATION`] to twice as many of each kind.
+    async fn durations(&self) -> StoreResult<Vec<(String, Sketch)>>;
 
     /// How many jobs stand in each state, by connector.
     async fn counts(&self) -> StoreResult<Vec<(String, JobState, u64)>>;

@@ -47,7 +47,8 @@ impl Inner {
         transition: Transition,
     ) -> StoreResult<Committed> {
         let now = self.time.now_ms();
-        let Transition { mut job, keep_lease, events, usage, artifacts: found, raws, chores, adopts } = transition;
+        let Transition { mut job, keep_lease, events, usage, artifacts: found, raws, chores, adopts, took } =
+            transition;
         if job.id != id {
             if self.head_of(id).await?.is_none() {
                 return Ok(Committed::Lost);
@@ -101,6 +102,7 @@ impl Inner {
             fields,
             ledger,
             artifacts: ids,
+            took: self.lesson(took),
         };
         let shard = self.names.shard_of(id);
         let mut args = vec![self.common(shard, "")?, pack(&change)?];

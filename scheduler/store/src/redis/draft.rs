@@ -238,6 +238,7 @@ pub(super) struct Change<'a> {
     pub(super) fields: Vec<String>,
     pub(super) ledger: Vec<String>,
     pub(super) artifacts: Vec<String>,
+    pub(super) took: Option<super::durations::Lesson>,
 }
 
 /// A label's name in the index.

@@ -16,6 +16,7 @@ mod claim;
 mod commit;
 mod draft;
 mod dump;
+mod durations;
 mod gate;
 mod limits;
 mod link;

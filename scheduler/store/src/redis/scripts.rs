@@ -25,6 +25,7 @@ pub(super) struct Scripts {
     pub(super) key: Script,
     pub(super) path: Script,
     pub(super) paths: Script,
+    pub(super) durations: Script,
 }
 
 impl Default for Scripts {
@@ -46,6 +47,7 @@ impl Default for Scripts {
             remove: shard(include_str!("lua/remove.lua")),
             late: shard(include_str!("lua/late.lua")),
             paths: shard(include_str!("lua/paths.lua")),
+            durations: shard(include_str!("lua/durations.lua")),
             gate: Script::new(&[include_str!("lua/gate.lua")]),
             ungate: Script::new(&[include_str!("lua/ungate.lua")]),
             key: Script::new(&[include_str!("lua/key.lua")]),

@@ -7,7 +7,7 @@ use super::value::{Row, pack, write};
 use super::{Cache, Inner, RedisStore};
 use crate::{
     Artifact, Changed, Chore, Claim, ClaimedChore, Committed, ConnectorRow, ConnectorState, Event, Job, JobFilter,
-    JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Store, StoreError, StoreResult, StoredExchange,
+    JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Sketch, Store, StoreError, StoreResult, StoredExchange,
     Submission, Submitted, TenantRow, TokenRow, Transition, UsageBy, UsageSum,
 };
 use async_trait::async_trait;
@@ -294,6 +294,10 @@ impl Store for RedisStore {
 
     async fn load(&self, records: Vec<Record>) -> StoreResult<()> {
         self.inner.load(records).await
+    }
+
+    async fn durations(&self) -> StoreResult<Vec<(String, Sketch)>> {
+        self.inner.durations().await
     }
 
     async fn counts(&self) -> StoreResult<Vec<(String, JobState, u64)>> {

@@ -1,5 +1,5 @@
 -- ARGV[2..]: commits, each followed by its exchanges' packed texts: {id, fence (-1: a signal), rev, nonce, head, state, kind, due, dies, prio, slot, keep (-1: a
--- signal, -2: look at the guards only), finished (-1: not final), kills, events, exchanges, chores, fields, ledger, artifacts}. Answers for each {1, rev, seq, freed},
+-- signal, -2: look at the guards only), finished (-1: not final), kills, events, exchanges, chores, fields, ledger, artifacts, took (or nil)}. Answers for each {1, rev, seq, freed},
 -- {2, head, rev, seq, kills} where another revision stands, {3} where the lease is another's,
 -- {4} where nothing stands in the way and nothing was to be written.
 local FIRST, MOST, BYTES = 16, tonumber(A[6]), tonumber(A[7])
@@ -41,6 +41,24 @@ local function record(id, list, texts)
   call('HSET', key, 'x', cmsgpack.pack(x))
   return x[1]
 end
+-- Counts a sample: {kind, bucket, samples of a generation, kinds kept}. The generation that it fills becomes the elder.
+local function teach(t)
+  local key = P .. 'd:' .. t[1]
+  local young = call('HGET', key, 'g') or '0'
+  call('HINCRBY', key, young .. ':' .. t[2], 1)
+  local samples = call('HINCRBY', key, 'n', 1)
+  if samples >= t[3] then
+    local elder = young == '0' and '1' or '0'
+    for _, field in ipairs(call('HKEYS', key)) do
+      if string.sub(field, 1, 2) == elder .. ':' then call('HDEL', key, field) end
+    end
+    call('HSET', key, 'g', elder, 'n', 0)
+  end
+  call('ZADD', P .. 'dk', 'GT', now, t[1])
+  if samples == 1 and call('ZCARD', P .. 'dk') > t[4] then
+    call('UNLINK', P .. 'd:' .. call('ZPOPMIN', P .. 'dk')[1])
+  end
+end
 local function apply(c, m, at)
   local id = c[1]
   local raw = #c[16] > 0 and record(id, c[16], at) or 0
@@ -78,6 +96,7 @@ local function apply(c, m, at)
     end
     call('HSET', jkey(id), 'al', cmsgpack.pack(known))
   end
+  if c[21] then teach(c[21]) end
   save(id, m, 'h', c[5])
   save_all(id, fields)
   tell(id, m)
