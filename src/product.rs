@@ -128,6 +128,7 @@ impl Product {
             lease: Duration::from_secs(config.worker.lease_s),
             drain: Duration::from_secs(config.worker.drain_s),
             chores_every: Duration::from_millis(500),
+            learn: config.pacing.learn,
         }))
     }
 
@@ -155,6 +156,7 @@ impl Product {
                 staging: config.staging(),
                 heartbeat: Duration::from_secs(15),
                 budgeted: config.budgeted(),
+                learn: config.pacing.learn,
             },
             metrics_sources: vec![metrics.registry()],
             worker_idle: Some(Arc::new(move || pulse.since(&*clock))),

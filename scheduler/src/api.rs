@@ -1,6 +1,7 @@
 //! The state that every handler shares, and the server around it.
 
 use crate::archive::Archive;
+use crate::expected::Expected;
 use crate::metrics::Metrics;
 use crate::services::Retention;
 use crate::tokens::TokenCache;
@@ -46,6 +47,8 @@ pub struct ApiOptions {
     pub heartbeat: Duration,
     /// Tenants that have a monthly budget: their jobs are held against it at the door.
     pub budgeted: BTreeSet<String>,
+    /// Jobs are told to end by how long such jobs took (`[pacing] learn`).
+    pub learn: bool,
 }
 
 impl Default for ApiOptions {
@@ -60,6 +63,7 @@ impl Default for ApiOptions {
             staging: PathBuf::from("./artifacts/.staging"),
             heartbeat: Duration::from_secs(15),
             budgeted: BTreeSet::new(),
+            learn: true,
         }
     }
 }
@@ -101,6 +105,7 @@ pub struct Api {
     pub(crate) worker_idle: Option<Arc<dyn Fn() -> Duration + Send + Sync>>,
     pub(crate) tokens: TokenCache,
     pub(crate) body_room: Arc<Semaphore>,
+    pub(crate) expected: Expected,
     /// Cancelled when the server drains: streams and long polls end.
     pub(crate) closing: CancellationToken,
 }
@@ -116,6 +121,7 @@ impl Api {
     #[must_use]
     pub fn new(parts: ApiParts) -> Arc<Self> {
         Arc::new(Self {
+            expected: Expected::new(parts.options.learn, parts.connectors.clone()),
             store: parts.store,
             registry: parts.registry,
             vendors: parts.vendors,

@@ -79,6 +79,8 @@ pub async fn run(options: Options) -> Outcome<Value> {
         lease: LEASE,
         drain: Duration::from_secs(5),
         chores_every: Duration::from_millis(500),
+        // The pattern says when polls come.
+        learn: false,
     });
     let before = machine::usage(std::process::id())?;
     let begun = fresh.clock.monotonic();

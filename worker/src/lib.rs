@@ -11,6 +11,7 @@ pub mod errands;
 pub mod guard;
 pub mod leases;
 pub mod metrics;
+mod outlook;
 pub mod probe;
 pub mod redact;
 pub mod runner;

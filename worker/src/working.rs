@@ -4,13 +4,14 @@ use crate::backend::{Claiming, LONGEST_SLEEP, Pulse, StepService, StoreBackend};
 use crate::chores::{ChoreHands, Chores};
 use crate::leases::Leases;
 use crate::metrics::Metrics;
+use crate::outlook;
 use crate::runner::{Collect, Runner, Wire};
 use apalis_core::worker::Worker as ApalisWorker;
 use apalis_core::worker::context::WorkerContext;
 use futures::FutureExt;
 use longhaul_registry::Connector;
-use longhaul_store::Store;
 use longhaul_store::clock::Clock;
+use longhaul_store::{Forecasts, Store};
 use longhaul_vendors::JobVendor;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,6 +46,8 @@ pub struct WorkerParts {
     pub drain: Duration,
     /// How often chores are looked for.
     pub chores_every: Duration,
+    /// Polls come by how long such jobs took (`[pacing] learn`).
+    pub learn: bool,
 }
 
 /// A worker, ready to run.
@@ -82,6 +85,8 @@ impl Worker {
         let Self { parts, name, leases, pulse } = self;
         info!(worker = %name, concurrency = parts.concurrency, "the worker takes work");
         let (abandon, renewing) = (CancellationToken::new(), CancellationToken::new());
+        let forecasts = Arc::new(Forecasts::new(parts.learn, parts.connectors.clone()));
+        let learning = tokio::spawn(outlook::keep(forecasts.clone(), parts.store.clone(), stop.clone()));
         let runner = Arc::new(Runner {
             store: parts.store.clone(),
             vendors: parts.vendors.iter().map(|vendor| (vendor.name(), vendor.clone())).collect(),
@@ -92,6 +97,7 @@ impl Worker {
             leases: leases.clone(),
             abandon: abandon.clone(),
             metrics: parts.metrics.clone(),
+            forecasts,
         });
         let keeper = tokio::spawn(leases.clone().keep(parts.store.clone(), parts.lease, renewing.clone()));
         let chores = Arc::new(Chores {
@@ -132,7 +138,7 @@ impl Worker {
         drop(working);
         renewing.cancel();
         hand_back(&*parts.store, &leases).await;
-        for task in [keeper, chores] {
+        for task in [keeper, chores, learning] {
             if let Err(error) = task.await {
                 warn!(error = %error, "a task of the worker ended badly");
             }

@@ -250,3 +250,22 @@ fn announced_jobs_are_polled_more_rarely_up_to_a_bound() {
     assert_eq!(due::announced(s(300)), s(600));
     assert_eq!(due::announced(s(900)), s(900), "never sooner than without");
 }
+
+#[test]
+fn webhooks_are_believed_for_each_connector_apart() {
+    let forecasts = Forecasts::new(true, Arc::default());
+    let request =
+        serde_json::from_value(serde_json::json!({"connector": "flux", "task": "image", "instructions": "x"}));
+    let job = |connector: &str| {
+        let mut job =
+            Job::queued("job_1".to_owned(), "default".to_owned(), "flux".to_owned(), request.as_ref().unwrap());
+        job.connector = connector.to_owned();
+        job
+    };
+    let body = crate::conformance::submission(job("flux")).body;
+    (0..8).for_each(|_| forecasts.ended("flux", true));
+    assert!(forecasts.outlook(&job("flux"), &body).announced);
+    assert!(!forecasts.outlook(&job("runway"), &body).announced);
+    forecasts.ended("flux", false);
+    assert!(!forecasts.outlook(&job("flux"), &body).announced);
+}
