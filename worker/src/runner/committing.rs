@@ -51,7 +51,7 @@ impl Runner {
                     }
                     return flow;
                 }
-                Written::Changed => {}
+                Written::Changed => hand.outlook.overtaken |= hand.job.hinted && !announced,
                 Written::Taken => {
                     // Another job found the same record and was first: this one looks again, without it.
                     info!("what was found is another job's by now");

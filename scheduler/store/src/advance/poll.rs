@@ -42,9 +42,10 @@ pub(super) fn answered(mut change: Change<'_>, answer: Result<PollAnswer, Failur
 
 fn running(mut change: Change<'_>, report: Report) -> Transition {
     let hint = report.hint;
+    let overtaken = change.rules.outlook.is_some_and(|outlook| outlook.overtaken);
     change.cleared();
     let job = change.job();
-    (job.runs_at, job.hinted) = (job.runs_at.and(Some(When::NOW)), false);
+    (job.runs_at, job.hinted) = (job.runs_at.and(Some(When::NOW)), overtaken);
     if change.out.job.answer.is_none() {
         change.job().question = None;
         change.enter(JobState::Running);
@@ -53,6 +54,8 @@ fn running(mut change: Change<'_>, report: Report) -> Transition {
     super::stop::check_cost(&mut change);
     if matches!(super::next_step(&change.out.job), Some(Step::Cancel | Step::Answer)) {
         change.go_on();
+    } else if overtaken {
+        change.due(Duration::ZERO);
     } else {
         change.due_poll(hint);
     }

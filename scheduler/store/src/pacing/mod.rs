@@ -27,6 +27,8 @@ pub struct Outlook {
     pub plan: Option<Arc<Plan>>,
     /// Webhooks tell when its connector's jobs are done, by the last that ended.
     pub announced: bool,
+    /// A webhook came while the poll was under way, whose answer may be older than it.
+    pub overtaken: bool,
 }
 
 /// What one process knows of how its connectors' jobs end: durations as last read from the store, and its own experience of
@@ -83,7 +85,7 @@ impl Forecasts {
     pub fn outlook(&self, job: &Job, body: &JobBody) -> Outlook {
         let announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
         let announced = announced.get(&job.connector).is_some_and(|announced| announced.proven());
-        Outlook { learns: self.learn, plan: self.plan(job, body), announced }
+        Outlook { learns: self.learn, plan: self.plan(job, body), announced, overtaken: false }
     }
 
     /// A connector's job ended at its vendor, and a webhook had announced it or a poll found it first.

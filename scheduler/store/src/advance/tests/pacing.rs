@@ -18,7 +18,7 @@ fn knowing(bench: &mut Bench) {
     (0..200u64).for_each(|nth| sketch.add(29_000 + nth * 10));
     let plan = Plan::of(&sketch, &bench.connector.cadence).map(Arc::new);
     assert!(plan.is_some());
-    bench.outlook = Some(Outlook { learns: true, plan, announced: false });
+    bench.outlook = Some(Outlook { learns: true, plan, ..Outlook::default() });
 }
 
 fn s(seconds: u64) -> Duration {
@@ -80,6 +80,18 @@ fn a_webhook_tells_to_the_moment() {
 }
 
 #[test]
+fn a_webhook_that_overtakes_a_poll_is_not_lost() {
+    let mut bench = learning();
+    bench.started().signal(Signal::Hint).unwrap();
+    bench.outlook = Some(Outlook { learns: true, overtaken: true, ..Outlook::default() });
+    running(&mut bench);
+    assert_eq!((bench.due_in(), bench.job.hinted), (Some(Duration::ZERO), true), "asked once more, at once");
+    bench.outlook = Some(Outlook { learns: true, ..Outlook::default() });
+    running(&mut bench);
+    assert_eq!((bench.due_in(), bench.job.hinted), (Some(s(2)), false), "and then as ever");
+}
+
+#[test]
 fn whatever_else_happened_teaches_nothing() {
     let question = Question {
         id: "q1".to_owned(),
@@ -90,7 +102,8 @@ fn whatever_else_happened_teaches_nothing() {
         polls_go_on: false,
     };
     let fault = |kind| Failure::new(kind, Retry::Backoff, "no");
-    let cases: [(&str, &dyn Fn(&mut Bench)); 6] = [
+    type Happens<'a> = &'a dyn Fn(&mut Bench);
+    let cases: [(&str, Happens<'_>); 6] = [
         ("learning is off", &|bench| bench.outlook = None),
         ("it was cancelled", &|bench| {
             bench.signal(Signal::Cancel { reason: None, by: "test".to_owned() }).unwrap();
