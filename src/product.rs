@@ -133,6 +133,7 @@ impl Product {
             lease: Duration::from_secs(config.worker.lease_s),
             drain: Duration::from_secs(config.worker.drain_s),
             chores_every: Duration::from_millis(500),
+            learn: config.pacing.learn,
         }))
     }
 
@@ -167,6 +168,7 @@ impl Product {
                 staging: config.staging(),
                 heartbeat: Duration::from_secs(15),
                 budgeted: config.budgeted(),
+                learn: config.pacing.learn,
             },
             metrics_sources: beside.iter().map(|(_, metrics)| metrics.registry()).collect(),
             worker: beside.map(|(worker, _)| check(worker)),

@@ -91,6 +91,8 @@ impl Bench {
             lease: LEASE,
             drain: Duration::from_secs(5),
             chores_every: Duration::from_millis(500),
+            // The pattern says when polls come.
+            learn: false,
         }))
     }
 

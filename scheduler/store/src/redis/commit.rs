@@ -62,7 +62,8 @@ impl Inner {
         transition: Transition,
     ) -> StoreResult<Committed> {
         let now = self.time.now_ms();
-        let Transition { mut job, keep_lease, events, usage, artifacts: found, raws, chores, adopts } = transition;
+        let Transition { mut job, keep_lease, events, usage, artifacts: found, raws, chores, adopts, took } =
+            transition;
         if job.id != id {
             if self.head_of(id).await?.is_none() {
                 return Ok(Committed::Lost);
@@ -132,6 +133,7 @@ impl Inner {
             artifacts: ids,
             spend,
             reserve,
+            took: self.lesson(took),
         };
         let shard = self.names.shard_of(id);
         let mut parts = vec![pack(&change)?];

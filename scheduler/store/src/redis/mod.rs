@@ -19,6 +19,7 @@ mod commit;
 mod draft;
 mod dump;
 mod durability;
+mod durations;
 mod duties;
 mod examine;
 mod gate;

@@ -1,5 +1,5 @@
 -- ARGV[2..]: commits, each followed by its exchanges' packed texts: {id, fence (-1: a signal), rev, nonce, head, state, kind, due, dies, prio, slot, keep (-1: a
--- signal, -2: look at the guards only), finished (-1: not final), kills, events, exchanges, chores, fields, ledger, artifacts, spend, reserve ({}: nothing, {0}: as it is)}. Answers for each {1, rev, seq, freed, relieved, took (1: it
+-- signal, -2: look at the guards only), finished (-1: not final), kills, events, exchanges, chores, fields, ledger, artifacts, spend, reserve ({}: nothing, {0}: as it is), lesson (or nil)}. Answers for each {1, rev, seq, freed, relieved, took (1: it
 -- has a place that no gate gave, as a replay does)},
 -- {2, head, rev, seq, kills} where another revision stands, {3} where the lease is another's,
 -- {4} where nothing stands in the way and nothing was to be written, {5, why} where it failed: the others are written all the same.
@@ -41,6 +41,24 @@ local function record(id, list, texts)
   end
   call('HSET', key, 'x', cmsgpack.pack(x))
   return x[1]
+end
+-- Counts a sample: {kind, bucket, samples of a generation, kinds kept}. The generation that it fills becomes the elder.
+local function teach(t)
+  local key = P .. 'd:' .. t[1]
+  local young = call('HGET', key, 'g') or '0'
+  call('HINCRBY', key, young .. ':' .. t[2], 1)
+  local samples = call('HINCRBY', key, 'n', 1)
+  if samples >= t[3] then
+    local elder = young == '0' and '1' or '0'
+    for _, field in ipairs(call('HKEYS', key)) do
+      if string.sub(field, 1, 2) == elder .. ':' then call('HDEL', key, field) end
+    end
+    call('HSET', key, 'g', elder, 'n', 0)
+  end
+  call('ZADD', P .. 'dk', 'GT', now, t[1])
+  if samples == 1 and call('ZCARD', P .. 'dk') > t[4] then
+    call('UNLINK', P .. 'd:' .. call('ZPOPMIN', P .. 'dk')[1])
+  end
 end
 local function apply(c, m, at)
   local id = c[1]
@@ -87,6 +105,7 @@ local function apply(c, m, at)
     end
     call('HSET', jkey(id), 'al', cmsgpack.pack(known))
   end
+  if c[23] then teach(c[23]) end
   save(id, m, 'h', c[5])
   save_all(id, fields)
   -- A poll that brought nothing new is nothing to watch.
