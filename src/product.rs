@@ -11,7 +11,7 @@ use longhaul_scheduler::services::Retention;
 use longhaul_scheduler::{Api, ApiOptions, ApiParts, WorkerCheck, services};
 use longhaul_store::clock::{Clock, SystemClock};
 use longhaul_store::storage::ArtifactStorage;
-use longhaul_store::{OpenOptions, Store, StoreError};
+use longhaul_store::{Access, Store, StoreError};
 use longhaul_vendors::JobVendor;
 use longhaul_worker::artifacts::{Prober, Staging};
 use longhaul_worker::collect::{Collector, Stage};
@@ -19,6 +19,7 @@ use longhaul_worker::credentials::Credentials;
 use longhaul_worker::desk::{Desk, Works};
 use longhaul_worker::errands::Errands;
 use longhaul_worker::guard::{Guard, GuardConfig};
+use longhaul_worker::journal::Journal;
 use longhaul_worker::metrics::Metrics;
 use longhaul_worker::probe::ChildLimits;
 use longhaul_worker::wire::{Counting, LiveWire, StoredInputs};
@@ -78,7 +79,7 @@ impl Product {
         let connectors = Arc::new(config.resolve(&registry)?);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let storage = ArtifactStorage::open(&config.artifacts.url, env::lookup)?;
-        let store = longhaul_store::open(&config.store.url, OpenOptions::default(), clock.clone()).await?;
+        let store = longhaul_store::open(&config.store.url, config.store.opening(Access::Serve), clock.clone()).await?;
         let vendors = longhaul_vendors::catalog();
         store.set_limits(config.limits(&connectors)).await?;
         Ok(Self { registry, connectors, vendors, store, storage, clock, config })
@@ -120,7 +121,7 @@ impl Product {
             storage: self.storage.clone(),
             store: self.store.clone(),
         };
-        Ok(Worker::new(WorkerParts {
+        let worker = Worker::new(WorkerParts {
             store: self.store.clone(),
             connectors: self.connectors.clone(),
             vendors: self.vendors.clone(),
@@ -134,7 +135,10 @@ impl Product {
             drain: Duration::from_secs(config.worker.drain_s),
             chores_every: Duration::from_millis(500),
             learn: config.pacing.learn,
-        }))
+        });
+        // A store that may forget its newest second is told from here what had left.
+        let forgets = !config.store.is_embedded() && config.store.durability == "everysec";
+        Ok(if forgets { worker.with_journal(Journal::open(&folder)?) } else { worker })
     }
 
     /// The API; `beside` is the worker of this process with its metrics.

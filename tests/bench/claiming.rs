@@ -8,7 +8,9 @@ use apalis_core::worker::Worker;
 use apalis_core::worker::context::WorkerContext;
 use longhaul_store::clock::{Clock, SystemClock};
 use longhaul_store::{Claimed, Committed, JobState, NewEvent, Store, Transition, When};
+use longhaul_worker::Pulse;
 use longhaul_worker::backend::{Claiming, LONGEST_SLEEP, Slot, StoreBackend};
+use longhaul_worker::leases::Leases;
 use serde_json::json;
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -18,6 +20,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// Ends every job that it is given.
 #[derive(Clone)]
@@ -51,8 +54,10 @@ impl Ender {
             worker: name.clone(),
             slots: Arc::new(Semaphore::new(concurrency)),
             lease: LEASE,
+            leases: Leases::new(self.inner.clock.clone()),
+            asking: TaskTracker::new(),
             clock: self.inner.clock.clone(),
-            pulse: Arc::default(),
+            pulse: Arc::new(Pulse::new(&*self.inner.clock)),
             longest_sleep: LONGEST_SLEEP,
             stop: stop.clone(),
         });
