@@ -307,7 +307,8 @@ mod tests {
         lately.sort_by(|a, b| a.0.cmp(&b.0));
         assert_eq!(lately, [("job_1".to_owned(), sent(200_000)), ("job_3".to_owned(), sent(200_002))]);
         again.leaves("job_5", &sent(209_000)).await.unwrap();
-        assert_eq!(Journal::open(folder.path()).unwrap().lately(210_000).len(), 3, "the torn line ends nothing");
+        let text = std::fs::read_to_string(again.path()).unwrap();
+        assert_eq!(text.lines().count(), 4, "the torn line is gone: {text}");
     }
 
     /// The store came back from before the start: the job stands queued, although its start left.
