@@ -10,6 +10,7 @@ pub mod credentials;
 pub mod desk;
 pub mod errands;
 pub mod guard;
+pub mod journal;
 pub mod leases;
 pub mod metrics;
 pub mod probe;

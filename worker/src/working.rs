@@ -2,6 +2,7 @@
 
 use crate::backend::{Claiming, LONGEST_SLEEP, StepService, StoreBackend};
 use crate::chores::{ChoreHands, Chores};
+use crate::journal::Journal;
 use crate::leases::{Leases, hand_back};
 use crate::metrics::Metrics;
 use crate::pulse::{Pulse, Sight};
@@ -20,6 +21,9 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
+
+/// Between two tries to compare starts while the store is away.
+const COMPARE_AGAIN: Duration = Duration::from_millis(500);
 
 /// What a worker is made of.
 pub struct WorkerParts {
@@ -56,6 +60,7 @@ pub struct Worker {
     leases: Arc<Leases>,
     pulse: Arc<Pulse>,
     slots: Arc<Semaphore>,
+    journal: Option<Arc<Journal>>,
 }
 
 /// A call whose answer is out when the worker ends is waited for so long: what it brings goes back.
@@ -72,7 +77,14 @@ impl Worker {
         let leases = Leases::new(parts.clock.clone());
         let pulse = Arc::new(Pulse::new(&*parts.clock));
         let slots = Arc::new(Semaphore::new(parts.concurrency.max(1)));
-        Self { parts, name, leases, pulse, slots }
+        Self { parts, name, leases, pulse, slots, journal: None }
+    }
+
+    /// The worker writes its starts down, for a store that may forget them.
+    #[must_use]
+    pub fn with_journal(mut self, journal: Arc<Journal>) -> Self {
+        self.journal = Some(journal);
+        self
     }
 
     /// Its name.
@@ -98,7 +110,7 @@ impl Worker {
     /// Runs until told to stop, then drains: what has not begun is handed back at once, the answer of a claim under way
     /// too; steps under way get their time, and the leases of those that do not end in it are handed back.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { parts, name, leases, pulse, slots } = self;
+        let Self { parts, name, leases, pulse, slots, journal } = self;
         let (store, drain) = (parts.store.clone(), parts.drain);
         info!(worker = %name, concurrency = parts.concurrency, "the worker takes work");
         let hands = Hands::default();
@@ -112,18 +124,22 @@ impl Worker {
             leases: leases.clone(),
             abandon: hands.abandon.clone(),
             metrics: parts.metrics.clone(),
+            journal: journal.clone(),
         });
         hands.keeping.spawn(leases.clone().keep(store.clone(), parts.lease, hands.renewing.clone()));
         let chores = Arc::new(Chores {
             store: store.clone(),
             hands: parts.chores,
-            connectors: parts.connectors,
+            connectors: parts.connectors.clone(),
             worker: name.clone(),
             metrics: parts.metrics,
             every: parts.chores_every,
         });
         // However the runtime ends, everything else ends with it.
         let halt = stop.child_token();
+        if let Some(journal) = journal {
+            hands.keeping.spawn(compare(journal, store.clone(), parts.connectors.clone(), halt.clone()));
+        }
         hands.chores.spawn(chores.run(halt.clone(), hands.abandon.clone()));
         let backend = StoreBackend::new(Claiming {
             store: store.clone(),
@@ -181,7 +197,7 @@ struct Hands {
     chores: TaskTracker,
     /// Steps and chores under way must let go.
     abandon: CancellationToken,
-    /// The renewing of leases.
+    /// The renewing of leases, and the comparing of starts.
     keeping: TaskTracker,
     /// Leases are renewed no more.
     renewing: CancellationToken,
@@ -205,7 +221,7 @@ impl Hands {
         hand_back(store, &held).await;
         self.keeping.close();
         if tokio::time::timeout(LAST_ANSWER, self.keeping.wait()).await.is_err() {
-            warn!("the store did not answer the last renewal");
+            warn!("the store did not answer the last renewal or comparison");
         }
     }
 }
@@ -226,4 +242,27 @@ async fn drained(
     let over = tokio::time::sleep(patience);
     hand_back(store, &leases.close()).await;
     over.await;
+}
+
+/// Compares the journal with the store at the beginning, for the worker before this one, and whenever the store comes back.
+async fn compare(
+    journal: Arc<Journal>,
+    store: Arc<dyn Store>,
+    connectors: Arc<BTreeMap<String, Arc<Connector>>>,
+    stop: CancellationToken,
+) {
+    let mut came_back = store.came_back();
+    loop {
+        while let Err(error) = journal.compare(&*store, &connectors).await {
+            warn!(%error, "starts cannot be compared yet");
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(COMPARE_AGAIN) => {}
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = came_back.changed() => if changed.is_err() { return },
+        }
+    }
 }

@@ -9,6 +9,8 @@ mod copy;
 pub mod limits;
 mod model;
 mod open_any;
+#[cfg(test)]
+mod random;
 mod record;
 mod redis;
 mod signal;

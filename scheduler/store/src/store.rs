@@ -9,7 +9,7 @@ use longhaul_registry::Unit;
 use rust_decimal::Decimal;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 /// Why a store call failed. Every variant's text says what to do next.
 #[derive(Debug, thiserror::Error)]
@@ -271,6 +271,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Resolves when a step may have become due sooner than the last claim said.
     async fn wake(&self);
+
+    /// How often the store was seen to come back from a restart or a failover after which its newest changes may be gone: those
+    /// who keep a journal compare it. A store that loses nothing that it acknowledged never tells, and its sender is gone.
+    fn came_back(&self) -> watch::Receiver<u64> {
+        watch::channel(0).1
+    }
 
     /// One artifact.
     async fn artifact(&self, id: &str) -> StoreResult<Option<Artifact>>;

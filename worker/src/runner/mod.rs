@@ -48,6 +48,8 @@ pub struct Runner {
     pub abandon: CancellationToken,
     /// Counts what happens.
     pub metrics: Arc<crate::metrics::Metrics>,
+    /// Where starts are written down before they leave, if the store may forget them.
+    pub journal: Option<Arc<crate::journal::Journal>>,
 }
 
 /// A claimed job and the store's time at the claim.

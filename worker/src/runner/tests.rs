@@ -10,9 +10,7 @@ use longhaul_registry::{
     PollAnswer, Problem, Registry, Report, StartAnswer, resolve,
 };
 use longhaul_store::clock::SystemClock;
-use longhaul_store::{
-    Artifact, Estimate, JobState, RawExchange, Signal, SqliteOptions, SqliteStore, Submission, Submitted,
-};
+use longhaul_store::{Artifact, JobState, RawExchange, Signal, SqliteOptions, SqliteStore, Submitted};
 use longhaul_vendors::{BoxFuture, Call, Context, InputData, JobView, Prepared, Reply, Transport};
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -208,21 +206,7 @@ impl Bench {
     }
 
     async fn submit_as(&self, prefix: &str, jobs: usize) -> Vec<String> {
-        let request = json!({"connector": "acme", "task": "image", "instructions": "a kite"});
-        let request: JobRequest = serde_json::from_value(request).unwrap();
-        let submissions = (0..jobs).map(|nth| {
-            let id = format!("{prefix}_{nth:05}");
-            let job = Job::queued(id, "default".to_owned(), "flux".to_owned(), &request);
-            let body = JobBody {
-                request: request.clone(),
-                prepared: json!({}),
-                model: None,
-                start_silence: None,
-                estimate: Estimate::default(),
-            };
-            let (idempotency, output_path) = (None, None);
-            Submission { job, body, idempotency, output_path, events: Vec::new(), usage: Vec::new() }
-        });
+        let submissions = (0..jobs).map(|nth| crate::testing::submission(&format!("{prefix}_{nth:05}"), "acme"));
         let submitted = self.store.submit(submissions.collect()).await.unwrap();
         submitted
             .into_iter()

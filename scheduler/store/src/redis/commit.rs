@@ -85,6 +85,8 @@ impl Inner {
         }
         let (exchanges, texts): (Vec<_>, Vec<_>) =
             raws.into_iter().map(draft::exchange).collect::<StoreResult<Vec<_>>>()?.into_iter().unzip();
+        // A correction that lowers what was booked gives something of the budget back.
+        let lowers = spend.chunks(3).any(|sum| sum.iter().skip(1).any(|figure: &String| figure.starts_with('-')));
         let change = Change {
             id,
             fence,
@@ -118,6 +120,9 @@ impl Inner {
         args.extend(texts);
         let answer = self.on_shard(&self.scripts.commit, shard, &args).await?;
         let one = list(answer)?.into_iter().next().ok_or_else(|| super::value::strange("a commit"))?;
+        if lowers {
+            self.relieve(&job.tenant).await?;
+        }
         let claim = job.vendor_job_id.clone().filter(|_| claimed == IdClaim::New);
         let connector = job.connector.clone();
         let committed = self.read_outcome(one, job).await?;
@@ -134,10 +139,13 @@ impl Inner {
             1 => {
                 let rev = row.count()?;
                 job.seq = row.count()?;
-                let (freed, relieved) = (row.text()?, row.int()? == 1);
+                let (freed, relieved, took) = (row.text()?, row.int()? == 1, row.int()? == 1);
                 self.cache().wrote(&job, rev);
                 if !freed.is_empty() {
                     self.free(&freed, &job.id).await?;
+                }
+                if took {
+                    self.hold_place(&job.connector, &job.id).await?;
                 }
                 if relieved {
                     self.relieve(&job.tenant).await?;

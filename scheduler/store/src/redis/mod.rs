@@ -74,13 +74,18 @@ pub(in crate::redis) struct Inner {
     limits: RwLock<Limits>,
     /// Connectors whose gates let nobody through, and until when they are not asked again.
     closed: Mutex<HashMap<String, gate::Closed>>,
-    /// Tenants whose budget was passed, and until when it is not asked again.
+    /// Connector and tenant where a budget was passed, and until when it is not asked again.
     over: Mutex<HashMap<String, i64>>,
     /// How fast connectors' vendors bear requests, as last heard.
     paces: RwLock<BTreeMap<String, Pace>>,
     paces_stale: std::sync::atomic::AtomicBool,
     changes: broadcast::Sender<Changed>,
     wake: Arc<Notify>,
+    /// How long no fresh start is handed out after a server came back; 0 where it forgets nothing.
+    quiet_ms: i64,
+    /// Per shard, when its server was last seen to come back.
+    returns: Mutex<HashMap<u32, u64>>,
+    came_back: tokio::sync::watch::Sender<u64>,
     stop: CancellationToken,
 }
 

@@ -9,6 +9,7 @@ use crate::clock::Clock;
 use crate::{StoreError, StoreResult};
 use std::sync::atomic::{AtomicI64, AtomicU32};
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
 use tokio::sync::{Notify, broadcast};
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +25,9 @@ const MOST_SHARDS: u32 = 64;
 pub struct RedisOptions {
     /// Time is this process's clock instead of the server's: for tests that turn theirs by hand.
     pub told_time: bool,
+    /// How long no fresh start is handed out after a server was started anew or another took its place: while what the store
+    /// acknowledged may be lost with it, workers compare their journals in that time. Zero where nothing can be lost.
+    pub quiet: Duration,
 }
 
 /// What a URL says besides the address: `?prefix=lh&shards=16`.
@@ -80,9 +84,18 @@ pub(super) async fn open(url: &str, options: RedisOptions, clock: Arc<dyn Clock>
         paces_stale: false.into(),
         changes: broadcast::channel(CHANGES).0,
         wake: Arc::new(Notify::new()),
+        quiet_ms: i64::try_from(options.quiet.as_millis()).unwrap_or(0),
+        returns: Mutex::default(),
+        came_back: tokio::sync::watch::channel(0).0,
         stop: CancellationToken::new(),
     });
     inner.now().await?;
+    if inner.quiet_ms > 0 {
+        for shard in 0..shards {
+            let args = [inner.common(shard, "")?, super::value::pack(&(inner.quiet_ms,))?];
+            inner.on_shard(&inner.scripts.seen, shard, &args).await?;
+        }
+    }
     inner.sync_holds().await?;
     inner.read_paces().await?;
     watch::start(&inner).await?;

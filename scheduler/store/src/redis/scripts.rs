@@ -3,6 +3,7 @@
 use super::link::Script;
 
 const COMMON: &str = include_str!("lua/common.lua");
+const SERVER: &str = include_str!("lua/server.lua");
 const LEASE: &str = include_str!("lua/lease.lua");
 
 /// Every script.
@@ -10,6 +11,7 @@ pub(super) struct Scripts {
     pub(super) submit: Script,
     pub(super) claim: Script,
     pub(super) take: Script,
+    pub(super) seen: Script,
     pub(super) renew: Script,
     pub(super) release: Script,
     pub(super) commit: Script,
@@ -38,7 +40,8 @@ impl Default for Scripts {
         let leasing = |body: &str| Script::new(&[COMMON, LEASE, body]);
         Self {
             submit: shard(include_str!("lua/submit.lua")),
-            claim: leasing(include_str!("lua/claim.lua")),
+            claim: Script::new(&[COMMON, SERVER, LEASE, include_str!("lua/claim.lua")]),
+            seen: Script::new(&[COMMON, SERVER, include_str!("lua/seen.lua")]),
             take: leasing(include_str!("lua/take.lua")),
             renew: shard(include_str!("lua/renew.lua")),
             release: leasing(include_str!("lua/release.lua")),

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use redis::Value;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 /// How often a call that may be sent again is sent before its caller is told that the store is away.
 const TRIES: u32 = 4;
@@ -191,6 +191,10 @@ impl Store for RedisStore {
 
     async fn wake(&self) {
         self.inner.wake.notified().await;
+    }
+
+    fn came_back(&self) -> watch::Receiver<u64> {
+        self.inner.came_back.subscribe()
     }
 
     async fn artifact(&self, id: &str) -> StoreResult<Option<Artifact>> {

@@ -193,6 +193,7 @@ impl Inner {
                 let Some(one) = all.get_mut(at) else { continue };
                 let body = Arc::new(one.submission.body.clone());
                 self.cache().keep(&job.id, &body, one.body_text.len() * 2);
+                self.look_again(Some(&job.connector), &job.tenant);
                 one.answer = Some(if int(&new)? == 1 {
                     Submitted::New(Box::new(job))
                 } else {

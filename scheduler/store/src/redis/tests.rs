@@ -1,5 +1,6 @@
 //! The conformance suite on a real server, and what only Redis has.
 
+mod away;
 mod duties;
 mod server;
 
@@ -48,7 +49,11 @@ impl Harness for OneServer {
 #[async_trait]
 impl Ground for Prefix {
     async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
-        Arc::new(RedisStore::open(&self.url, RedisOptions { told_time: true }, clock).await.unwrap())
+        Arc::new(
+            RedisStore::open(&self.url, RedisOptions { told_time: true, ..RedisOptions::default() }, clock)
+                .await
+                .unwrap(),
+        )
     }
 
     fn ordered(&self) -> bool {
@@ -74,4 +79,10 @@ mod four_shards {
 mod cluster {
     use super::Cluster;
     crate::store_conformance!(Cluster);
+}
+
+mod properties {
+    use super::OneServer;
+    use crate::conformance::Harness;
+    crate::random::store_properties!(OneServer { shards: 1 }, 40);
 }

@@ -1,5 +1,6 @@
 -- ARGV[2..]: commits, each followed by its exchanges' packed texts: {id, fence (-1: a signal), rev, nonce, head, state, kind, due, dies, prio, slot, keep (-1: a
--- signal, -2: look at the guards only), finished (-1: not final), kills, events, exchanges, chores, fields, ledger, artifacts, spend, reserve ({}: nothing, {0}: as it is)}. Answers for each {1, rev, seq, freed, relieved},
+-- signal, -2: look at the guards only), finished (-1: not final), kills, events, exchanges, chores, fields, ledger, artifacts, spend, reserve ({}: nothing, {0}: as it is)}. Answers for each {1, rev, seq, freed, relieved, took (1: it
+-- has a place that no gate gave, as a replay does)},
 -- {2, head, rev, seq, kills} where another revision stands, {3} where the lease is another's,
 -- {4} where nothing stands in the way and nothing was to be written.
 local FIRST, MOST, BYTES = 16, tonumber(A[6]), tonumber(A[7])
@@ -86,7 +87,7 @@ local function apply(c, m, at)
   save(id, m, 'h', c[5])
   save_all(id, fields)
   tell(id, m)
-  return {1, m[REV], m[SEQ], freed and m[CONN] or '', relieved}
+  return {1, m[REV], m[SEQ], freed and m[CONN] or '', relieved, was_slot == 0 and m[SLOT] or 0}
 end
 local out = {}
 local a = 2
@@ -97,7 +98,7 @@ while a <= #ARGV do
     out[#out + 1] = {3}
   elseif m[NONCE] == c[4] and m[REV] == c[3] + 1 then
     -- The same commit once more: its answer was lost.
-    out[#out + 1] = {1, m[REV], m[SEQ], '', 0}
+    out[#out + 1] = {1, m[REV], m[SEQ], '', 0, 0}
   elseif c[2] >= 0 and (m[FENCE] ~= c[2] or m[OWNER] == '') then
     out[#out + 1] = {3}
   elseif m[REV] ~= c[3] then
