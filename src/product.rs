@@ -4,14 +4,14 @@ mod door;
 
 pub use door::Door;
 
-use crate::config::{Config, env};
+use crate::config::{Config, Role, env};
 use anyhow::Context;
 use longhaul_registry::{Connector, Registry};
 use longhaul_scheduler::services::Retention;
 use longhaul_scheduler::{Api, ApiOptions, ApiParts, WorkerCheck, services};
 use longhaul_store::clock::{Clock, SystemClock};
 use longhaul_store::storage::ArtifactStorage;
-use longhaul_store::{OpenOptions, Store, StoreError};
+use longhaul_store::{Access, Store, StoreError};
 use longhaul_vendors::JobVendor;
 use longhaul_worker::artifacts::{Prober, Staging};
 use longhaul_worker::collect::{Collector, Stage};
@@ -73,12 +73,13 @@ impl Product {
     ///
     /// # Errors
     /// Whatever stands in the way, with the next thing to try.
-    pub async fn open(config: Config) -> anyhow::Result<Self> {
+    pub async fn open(config: Config, role: Role) -> anyhow::Result<Self> {
         let registry = registry()?;
         let connectors = Arc::new(config.resolve(&registry)?);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let storage = ArtifactStorage::open(&config.artifacts.url, env::lookup)?;
-        let store = longhaul_store::open(&config.store.url, OpenOptions::default(), clock.clone()).await?;
+        let options = config.store.opening(Access::Serve, role.as_str());
+        let store = longhaul_store::open(&config.store.url, options, clock.clone()).await?;
         let vendors = longhaul_vendors::catalog();
         store.set_limits(config.limits(&connectors)).await?;
         Ok(Self { registry, connectors, vendors, store, storage, clock, config })
@@ -133,6 +134,7 @@ impl Product {
             lease: Duration::from_secs(config.worker.lease_s),
             drain: Duration::from_secs(config.worker.drain_s),
             chores_every: Duration::from_millis(500),
+            learn: config.pacing.learn,
         }))
     }
 
@@ -167,6 +169,7 @@ impl Product {
                 staging: config.staging(),
                 heartbeat: Duration::from_secs(15),
                 budgeted: config.budgeted(),
+                learn: config.pacing.learn,
             },
             metrics_sources: beside.iter().map(|(_, metrics)| metrics.registry()).collect(),
             worker: beside.map(|(worker, _)| check(worker)),

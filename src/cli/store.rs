@@ -5,7 +5,7 @@ use super::exit::Exit;
 use super::output::{list, one, say, text};
 use clap::Subcommand;
 use longhaul_store::clock::{Clock, SystemClock};
-use longhaul_store::{Access, CopyProgress, OpenOptions, Store, copy, open};
+use longhaul_store::{Access, CopyProgress, OpenOptions, Store, copy, open, shown_url};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub async fn run(output: Output, command: StoreCommand) -> anyhow::Result<()> {
         return Err(Exit::usage(format!("{from} cannot be copied into itself; name another store")).into());
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let access = |access| OpenOptions { access };
+    let access = |access| OpenOptions { access, name: "store copy".to_owned(), ..OpenOptions::default() };
     let source = open(&from, access(Access::CopyFrom), clock.clone()).await?;
     let target = open(&to, access(Access::CopyInto), clock).await?;
     let copied = copied(&*source, &*target, &from, &to, output).await;
@@ -52,7 +52,7 @@ pub async fn run(output: Output, command: StoreCommand) -> anyhow::Result<()> {
 }
 
 async fn copied(from: &dyn Store, to: &dyn Store, from_url: &str, to_url: &str, output: Output) -> anyhow::Result<()> {
-    say(&format!("copying {from_url} into {to_url}"));
+    say(&format!("copying {} into {}", shown_url(from_url), shown_url(to_url)));
     let mut told = 0;
     let progress = |progress| {
         let (CopyProgress::Copied(count) | CopyProgress::Verified(count)) = progress;

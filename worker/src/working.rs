@@ -5,14 +5,15 @@ use crate::chores::{ChoreHands, Chores};
 use crate::journal::Journal;
 use crate::leases::{Leases, hand_back};
 use crate::metrics::Metrics;
+use crate::outlook;
 use crate::pulse::{Pulse, Sight};
 use crate::runner::{Collect, Runner, Wire};
 use apalis_core::worker::Worker as ApalisWorker;
 use apalis_core::worker::context::WorkerContext;
 use futures::FutureExt;
 use longhaul_registry::Connector;
-use longhaul_store::Store;
 use longhaul_store::clock::Clock;
+use longhaul_store::{Forecasts, Store};
 use longhaul_vendors::JobVendor;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,6 +52,8 @@ pub struct WorkerParts {
     pub drain: Duration,
     /// How often chores are looked for.
     pub chores_every: Duration,
+    /// Polls come by how long such jobs took (`[pacing] learn`).
+    pub learn: bool,
 }
 
 /// A worker, ready to run.
@@ -114,6 +117,7 @@ impl Worker {
         let (store, drain) = (parts.store.clone(), parts.drain);
         info!(worker = %name, concurrency = parts.concurrency, "the worker takes work");
         let hands = Hands::default();
+        let forecasts = Arc::new(Forecasts::new(parts.learn, parts.connectors.clone()));
         let runner = Arc::new(Runner {
             store: store.clone(),
             vendors: parts.vendors.iter().map(|vendor| (vendor.name(), vendor.clone())).collect(),
@@ -125,8 +129,10 @@ impl Worker {
             abandon: hands.abandon.clone(),
             metrics: parts.metrics.clone(),
             journal: journal.clone(),
+            forecasts,
         });
         hands.keeping.spawn(leases.clone().keep(store.clone(), parts.lease, hands.renewing.clone()));
+        let connectors = parts.connectors.clone();
         let chores = Arc::new(Chores {
             store: store.clone(),
             hands: parts.chores,
@@ -137,10 +143,11 @@ impl Worker {
         });
         // However the runtime ends, everything else ends with it.
         let halt = stop.child_token();
-        if let Some(journal) = journal {
-            hands.keeping.spawn(compare(journal, store.clone(), parts.connectors.clone(), halt.clone()));
-        }
         hands.chores.spawn(chores.run(halt.clone(), hands.abandon.clone()));
+        hands.chores.spawn(outlook::keep(runner.forecasts.clone(), store.clone(), halt.clone()));
+        if let Some(journal) = journal {
+            hands.chores.spawn(compare(journal, store.clone(), connectors, halt.clone()));
+        }
         let backend = StoreBackend::new(Claiming {
             store: store.clone(),
             worker: name.clone(),

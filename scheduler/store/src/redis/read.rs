@@ -163,6 +163,11 @@ impl Inner {
     }
 
     pub(super) async fn events(&self, job: &str, after: u64, limit: usize) -> StoreResult<Vec<Event>> {
+        Ok(self.placed_events(job, after, limit).await?.into_iter().map(|(_, event)| event).collect())
+    }
+
+    /// A job's events with their positions.
+    pub(super) async fn placed_events(&self, job: &str, after: u64, limit: usize) -> StoreResult<Vec<(u64, Event)>> {
         let key = self.names.job(job);
         let mut events = Vec::new();
         let mut next = after + 1;
@@ -172,7 +177,7 @@ impl Inner {
             let lines = list(self.link.run(redis::cmd("HMGET").arg(&key).arg(&fields)).await?)?;
             for (seq, line) in (next..).zip(lines) {
                 let Some(line) = maybe(line)? else { return Ok(events) };
-                events.push(event(job, seq, &line)?.1);
+                events.push(event(job, seq, &line)?);
             }
             next += many;
         }
@@ -231,12 +236,18 @@ impl Inner {
     }
 
     pub(super) async fn last_position(&self) -> StoreResult<u64> {
+        let last = self.newest_position().await?;
+        Ok(self.settled_position().map_or(last, |settled| last.min(settled)))
+    }
+
+    /// The newest position that was given, told already or not.
+    pub(super) async fn newest_position(&self) -> StoreResult<u64> {
         let mut last = 0;
         for shard in 0..self.names.shards() {
             let pos = self.link.run(redis::cmd("HGET").arg(self.names.shard(shard)).arg("pos")).await?;
             last = last.max(maybe(pos)?.and_then(|pos| number(&pos)).unwrap_or(0));
         }
-        Ok(self.settled_position().map_or(last, |settled| last.min(settled)))
+        Ok(last)
     }
 
     /// Shards count on their own, by the time. So that whoever reads on from a position misses nothing that another shard
@@ -479,7 +490,7 @@ fn event(job: &str, seq: u64, text: &str) -> StoreResult<(u64, Event)> {
 }
 
 /// A whole number, also as Lua writes a large one.
-fn number(text: &str) -> Option<u64> {
+pub(super) fn number(text: &str) -> Option<u64> {
     text.parse().ok().or_else(|| {
         let double: f64 = text.parse().ok()?;
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -506,7 +517,7 @@ fn stream_entry(entry: Value) -> StoreResult<(u64, String, u64, String)> {
     Ok((position, job.ok_or_else(bad)?, seq.ok_or_else(bad)?, tenant.ok_or_else(bad)?))
 }
 
-fn some_bytes(value: Value) -> StoreResult<Option<Vec<u8>>> {
+pub(super) fn some_bytes(value: Value) -> StoreResult<Option<Vec<u8>>> {
     match value {
         Value::Nil => Ok(None),
         value => bytes(value).map(Some),

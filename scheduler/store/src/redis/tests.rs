@@ -2,12 +2,21 @@
 
 mod away;
 mod duties;
+mod grouped;
+mod opening;
+mod seals;
+mod sentinel;
 mod server;
 
 use super::*;
 use crate::conformance::{Harness, Place as Ground};
-use crate::{RedisOptions, Store};
+use crate::{Durability, RedisOptions, Store};
 use async_trait::async_trait;
+
+/// Time is turned by hand, and servers write every second.
+fn by_hand() -> RedisOptions {
+    RedisOptions { told_time: true, durability: Durability::Everysec, ..RedisOptions::default() }
+}
 
 /// Stores on one server, each below a prefix of its own.
 struct OneServer {
@@ -49,11 +58,7 @@ impl Harness for OneServer {
 #[async_trait]
 impl Ground for Prefix {
     async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
-        Arc::new(
-            RedisStore::open(&self.url, RedisOptions { told_time: true, ..RedisOptions::default() }, clock)
-                .await
-                .unwrap(),
-        )
+        Arc::new(RedisStore::open(&self.url, by_hand(), clock).await.unwrap())
     }
 
     fn ordered(&self) -> bool {

@@ -11,8 +11,11 @@ use std::time::Duration;
 const LEASE: Duration = Duration::from_secs(15);
 
 async fn open(own: &Own, quiet: Duration) -> RedisStore {
-    let options = RedisOptions { quiet, ..RedisOptions::default() };
-    RedisStore::open(&own.url(), options, Arc::new(SystemClock::default())).await.unwrap()
+    let durability = crate::Durability::Everysec;
+    let options = RedisOptions { durability, quiet: Some(quiet), ..RedisOptions::default() };
+    RedisStore::open(&format!("{}?volatile=allowed", own.url()), options, Arc::new(SystemClock::default()))
+        .await
+        .unwrap()
 }
 
 /// Calls until the server is there again.

@@ -24,10 +24,7 @@ async fn running_job(store: &RedisStore) -> String {
 async fn places_that_no_job_holds_are_given_back_and_jobs_without_one_get_theirs() {
     let clock = ManualClock::at(NOON);
     let place = Prefix::fresh(4);
-    let store =
-        RedisStore::open(&place.url, RedisOptions { told_time: true, ..RedisOptions::default() }, clock.clone())
-            .await
-            .unwrap();
+    let store = RedisStore::open(&place.url, super::by_hand(), clock.clone()).await.unwrap();
     store.set_limits(Limits::in_flight([("flux", 2)])).await.unwrap();
     let id = running_job(&store).await;
     let gate = store.inner.names.gate("flux");
@@ -50,8 +47,7 @@ async fn places_that_no_job_holds_are_given_back_and_jobs_without_one_get_theirs
 async fn a_shard_that_was_not_told_of_a_hold_is_told() {
     let clock = ManualClock::at(NOON);
     let place = Prefix::fresh(4);
-    let store =
-        RedisStore::open(&place.url, RedisOptions { told_time: true, ..RedisOptions::default() }, clock).await.unwrap();
+    let store = RedisStore::open(&place.url, super::by_hand(), clock).await.unwrap();
     let parked = ConnectorState::Parked { since: When::In(0), reason: "auth".to_owned() };
     store.set_connector("flux", parked).await.unwrap();
     for shard in 0..4 {

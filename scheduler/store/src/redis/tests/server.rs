@@ -1,6 +1,7 @@
 //! A real redis-server of this test run's own.
 
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -17,16 +18,21 @@ fn free_port() -> u16 {
 
 /// Starts a server that ends with this process; answers its port.
 pub(super) fn start(args: &[&str]) -> u16 {
+    start_with(None, &[&["--save", ""], args].concat())
+}
+
+fn start_with(file: Option<&Path>, args: &[&str]) -> u16 {
     let folder = tempfile::tempdir().unwrap().keep();
     for _ in 0..5 {
         let port = free_port();
         let (folder, args) = (folder.clone(), args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>());
+        let file = file.map(Path::to_owned);
         // The server is told to die with the thread that started it: that thread must last as long as the tests.
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let mut server = Command::new("setpriv");
-            server.args(["--pdeathsig", "KILL", "redis-server", "--port"]).arg(port.to_string());
-            server.args(["--bind", "127.0.0.1", "--save", "", "--loglevel", "warning", "--dir"]).arg(&folder);
+            server.args(["--pdeathsig", "KILL", "redis-server"]).args(file).arg("--port").arg(port.to_string());
+            server.args(["--bind", "127.0.0.1", "--loglevel", "warning", "--dir"]).arg(&folder);
             server.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             let mut child = server.spawn().expect("redis-server and setpriv are installed (tests/run setup)");
             tell.send(()).unwrap();
@@ -137,4 +143,36 @@ impl Drop for Own {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// What a server answers to a command.
+pub(super) fn cli(port: u16, args: &[&str]) -> String {
+    let mut cli = Command::new("redis-cli");
+    let answer = cli.arg("-p").arg(port.to_string()).args(args).stdin(Stdio::null()).output().unwrap();
+    String::from_utf8(answer.stdout).unwrap().trim().to_owned()
+}
+
+/// Waits until a server's answer holds a text.
+pub(super) async fn until_says(port: u16, args: &[&str], text: &str) {
+    let mut said = String::new();
+    for _ in 0..500 {
+        said = cli(port, args);
+        if said.contains(text) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("no {text} in {said}");
+}
+
+/// Starts a sentinel that watches a primary; answers its port.
+pub(super) fn start_sentinel(primary: u16, name: &str, password: &str) -> u16 {
+    let folder = tempfile::tempdir().unwrap().keep();
+    let file = folder.join("sentinel.conf");
+    let text = format!(
+        "sentinel monitor {name} 127.0.0.1 {primary} 1\nsentinel auth-pass {name} {password}\n\
+         sentinel down-after-milliseconds {name} 500\nsentinel failover-timeout {name} 5000\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    start_with(Some(&file), &["--sentinel"])
 }

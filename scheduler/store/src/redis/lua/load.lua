@@ -1,0 +1,24 @@
+-- ARGV[2..]: a job of another store each, {id, rev, seq, state, slot, fence, kind, due, dies, prio, kills, conn, tenant, created,
+-- head, body, fields, labels, finished, estimate, 1 where it is set aside}. One that is there already is left as it is: the same call, sent again.
+for a = 2, #ARGV do
+  local j = cmsgpack.unpack(ARGV[a])
+  local id = j[1]
+  if call('EXISTS', jkey(id)) == 0 then
+    local m = {j[2], j[3], j[4], 0, j[6], '', 0, 0, j[7], j[8], j[9], j[10], j[11], j[12], j[13], '', '', j[14]}
+    call('SADD', P .. 'cs', m[CONN])
+    slot(id, m, j[5])
+    call('HINCRBY', P .. 'n', m[CONN] .. '|' .. m[STATE], 1)
+    call('ZADD', P .. 'js:' .. m[STATE], m[CREATED], id)
+    if j[19] >= 0 then call('ZADD', P .. 'fin', j[19], id) end
+    for i = 1, #j[18] do call('ZADD', P .. 'lb:' .. j[18][i], m[CREATED], id) end
+    local z, score, at = stand(m)
+    enter(id, m, z, score, at)
+    save(id, m, 'h', j[15], 'b', j[16])
+    save_all(id, j[17])
+    if #j[20] > 0 then
+      call('HSET', jkey(id), 'es', cmsgpack.pack(j[20]))
+      if j[21] == 1 then reserve(id, m, j[20]) end
+    end
+  end
+end
+return {now, 0}
