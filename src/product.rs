@@ -4,7 +4,7 @@ mod door;
 
 pub use door::Door;
 
-use crate::config::{Config, env};
+use crate::config::{Config, Role, env};
 use anyhow::Context;
 use longhaul_registry::{Connector, Registry};
 use longhaul_scheduler::services::Retention;
@@ -74,12 +74,13 @@ impl Product {
     ///
     /// # Errors
     /// Whatever stands in the way, with the next thing to try.
-    pub async fn open(config: Config) -> anyhow::Result<Self> {
+    pub async fn open(config: Config, role: Role) -> anyhow::Result<Self> {
         let registry = registry()?;
         let connectors = Arc::new(config.resolve(&registry)?);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let storage = ArtifactStorage::open(&config.artifacts.url, env::lookup)?;
-        let store = longhaul_store::open(&config.store.url, config.store.opening(Access::Serve), clock.clone()).await?;
+        let options = config.store.opening(Access::Serve, role.as_str());
+        let store = longhaul_store::open(&config.store.url, options, clock.clone()).await?;
         let vendors = longhaul_vendors::catalog();
         store.set_limits(config.limits(&connectors)).await?;
         Ok(Self { registry, connectors, vendors, store, storage, clock, config })

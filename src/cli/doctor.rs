@@ -7,8 +7,8 @@ use super::output::{list, text};
 use crate::config::{self, Config, env};
 use crate::product::registry;
 use longhaul_store::clock::SystemClock;
+use longhaul_store::examine;
 use longhaul_store::storage::ArtifactStorage;
-use longhaul_store::{Access, Finding, examine};
 use longhaul_worker::credentials::Credentials;
 use longhaul_worker::guard::{Guard, GuardConfig};
 use serde_json::{Value, json};
@@ -122,11 +122,11 @@ async fn artifacts(url: &str) -> Result<String, String> {
 }
 
 async fn store(found: &mut Findings, config: &Config) {
-    let (clock, durability) = (Arc::new(SystemClock::default()), config.store.opening(Access::Beside).durability);
-    for Finding { about, outcome, warning } in examine(&config.store.url, durability, clock).await {
-        match outcome {
-            Ok(said) if warning => found.warn(about, &said),
-            outcome => found.add(about, outcome),
+    let clock = Arc::new(SystemClock::default());
+    for finding in examine(&config.store.url, config.store.durability(), clock).await {
+        match finding.outcome {
+            Ok(message) if finding.warning => found.warn(finding.about, &message),
+            outcome => found.add(finding.about, outcome),
         }
     }
 }

@@ -47,7 +47,7 @@ pub async fn run(output: Output, command: StoreCommand) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     // A copy's last word makes it whole: should a server forget its last second, what is left is half a copy and opens for nobody.
     let durability = Durability::Everysec;
-    let options = |access| OpenOptions { access, durability, ..OpenOptions::default() };
+    let options = |access| OpenOptions { access, durability, name: "store copy".to_owned() };
     let source = open(&from, options(Access::CopyFrom), clock.clone()).await?;
     let target = open(&to, options(Access::CopyInto), clock).await?;
     // What is secret in a URL is in no output.
@@ -58,7 +58,7 @@ pub async fn run(output: Output, command: StoreCommand) -> anyhow::Result<()> {
 }
 
 async fn copied(from: &dyn Store, to: &dyn Store, from_url: &str, to_url: &str, output: Output) -> anyhow::Result<()> {
-    say(&format!("copying {from_url} into {to_url}"));
+    say(&format!("copying {} into {}", shown_url(from_url), shown_url(to_url)));
     let mut told = 0;
     let progress = |progress| {
         let (CopyProgress::Copied(count) | CopyProgress::Verified(count)) = progress;

@@ -1,7 +1,7 @@
 //! The API's listener, which answers from the first moment on, and a store that is waited for.
 
 use super::{Product, bind};
-use crate::config::Config;
+use crate::config::{Config, Role};
 use anyhow::Context;
 use longhaul_scheduler::{Opening, serve_opening};
 use longhaul_store::StoreError;
@@ -76,6 +76,7 @@ impl Product {
     /// As [`Product::open`], but for a fleet's store that is away.
     pub async fn open_when_there(
         config: Config,
+        role: Role,
         stop: &CancellationToken,
         waits_for: impl Fn(&dyn Display),
     ) -> anyhow::Result<Option<Self>> {
@@ -83,7 +84,7 @@ impl Product {
         let mut pause = FIRST;
         loop {
             let opened = tokio::select! {
-                opened = Self::open(config.clone()) => opened,
+                opened = Self::open(config.clone(), role) => opened,
                 () = stop.cancelled() => return Ok(None),
             };
             let error = match opened {

@@ -16,7 +16,7 @@ pub async fn run(mut config: Config, args: ServeArgs) -> anyhow::Result<()> {
     tell_of(&config, Role::Serve);
     let stop = on_signals()?;
     let door = Door::at(config.api.listen, &stop).await?;
-    match Product::open_when_there(config, &stop, |why| door.waits_for(why)).await? {
+    match Product::open_when_there(config, Role::Serve, &stop, |why| door.waits_for(why)).await? {
         Some(product) => product.serve(door, stop).await,
         None => door.closed().await,
     }

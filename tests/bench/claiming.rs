@@ -56,8 +56,8 @@ impl Ender {
             lease: LEASE,
             leases: Leases::new(self.inner.clock.clone()),
             asking: TaskTracker::new(),
-            clock: self.inner.clock.clone(),
             pulse: Arc::new(Pulse::new(&*self.inner.clock)),
+            clock: self.inner.clock.clone(),
             longest_sleep: LONGEST_SLEEP,
             stop: stop.clone(),
         });

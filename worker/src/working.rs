@@ -136,7 +136,7 @@ impl Worker {
         let chores = Arc::new(Chores {
             store: store.clone(),
             hands: parts.chores,
-            connectors: parts.connectors,
+            connectors: parts.connectors.clone(),
             worker: name.clone(),
             metrics: parts.metrics,
             every: parts.chores_every,
@@ -204,7 +204,7 @@ struct Hands {
     chores: TaskTracker,
     /// Steps and chores under way must let go.
     abandon: CancellationToken,
-    /// The renewing of leases.
+    /// The renewing of leases, and the comparing of starts.
     keeping: TaskTracker,
     /// Leases are renewed no more.
     renewing: CancellationToken,
@@ -228,7 +228,7 @@ impl Hands {
         hand_back(store, &held).await;
         self.keeping.close();
         if tokio::time::timeout(LAST_ANSWER, self.keeping.wait()).await.is_err() {
-            warn!("the store did not answer the last renewal");
+            warn!("the store did not answer the last renewal or comparison");
         }
     }
 }
