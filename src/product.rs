@@ -11,7 +11,7 @@ use longhaul_scheduler::services::Retention;
 use longhaul_scheduler::{Api, ApiOptions, ApiParts, WorkerCheck, services};
 use longhaul_store::clock::{Clock, SystemClock};
 use longhaul_store::storage::ArtifactStorage;
-use longhaul_store::{OpenOptions, Store, StoreError};
+use longhaul_store::{Access, Store, StoreError};
 use longhaul_vendors::JobVendor;
 use longhaul_worker::artifacts::{Prober, Staging};
 use longhaul_worker::collect::{Collector, Stage};
@@ -78,7 +78,7 @@ impl Product {
         let connectors = Arc::new(config.resolve(&registry)?);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let storage = ArtifactStorage::open(&config.artifacts.url, env::lookup)?;
-        let store = longhaul_store::open(&config.store.url, OpenOptions::default(), clock.clone()).await?;
+        let store = longhaul_store::open(&config.store.url, config.store.opening(Access::Serve), clock.clone()).await?;
         let vendors = longhaul_vendors::catalog();
         store.set_limits(config.limits(&connectors)).await?;
         Ok(Self { registry, connectors, vendors, store, storage, clock, config })

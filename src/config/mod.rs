@@ -7,7 +7,7 @@ use longhaul_registry::{
     CONNECTOR_SECTION, Connector, ConnectorConfig, Document, FileProblem, FileProblems, Problem, Registry, Unit,
     resolve,
 };
-use longhaul_store::{Limits, TenantLimits};
+use longhaul_store::{Access, Durability, Limits, OpenOptions, TenantLimits};
 use rust_decimal::Decimal;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +48,14 @@ impl StoreSection {
     #[must_use]
     pub fn is_embedded(&self) -> bool {
         self.url.starts_with("sqlite:")
+    }
+
+    /// How it is opened.
+    #[must_use]
+    pub fn opening(&self, access: Access) -> OpenOptions {
+        // Nothing else passes the check of the whole file.
+        let durability = Durability::parse(&self.durability).unwrap_or_default();
+        OpenOptions { access, durability, ..OpenOptions::default() }
     }
 
     /// The URL without what is secret in it.
@@ -598,12 +606,6 @@ impl Config {
             }
             None => PathBuf::from("./artifacts.staging"),
         }
-    }
-
-    /// The embedded store's file.
-    #[must_use]
-    pub fn sqlite_path(&self) -> PathBuf {
-        PathBuf::from(self.store.url.trim_start_matches("sqlite:"))
     }
 
     /// The API's default address, for the command line's own calls.

@@ -22,6 +22,7 @@ mod docs;
 mod first;
 mod kill;
 mod limits;
+mod moving;
 mod ops;
 mod readme;
 mod retention;

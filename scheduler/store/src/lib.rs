@@ -23,7 +23,7 @@ pub use advance::{Outcome, Rules, advance, connector_effect, on_claim};
 pub use copy::{Contents, Copied, CopyProgress, copy};
 pub use limits::{Amounts, Estimate, Limits, Meter, Month, Pace, Rate, TenantLimits, TenantRow, WaitReason, Waiting};
 pub use model::*;
-pub use open_any::{Access, Durability, Finding, OpenOptions, check_url, examine, open, shown_url};
+pub use open_any::{Access, Durability, Finding, OpenOptions, examine, open, shown_url};
 pub use record::*;
 pub use redis::{RedisOptions, RedisStore};
 pub use signal::*;
