@@ -19,6 +19,7 @@ use longhaul_worker::credentials::Credentials;
 use longhaul_worker::desk::{Desk, Works};
 use longhaul_worker::errands::Errands;
 use longhaul_worker::guard::{Guard, GuardConfig};
+use longhaul_worker::journal::Journal;
 use longhaul_worker::metrics::Metrics;
 use longhaul_worker::probe::ChildLimits;
 use longhaul_worker::wire::{Counting, LiveWire, StoredInputs};
@@ -120,7 +121,7 @@ impl Product {
             storage: self.storage.clone(),
             store: self.store.clone(),
         };
-        Ok(Worker::new(WorkerParts {
+        let worker = Worker::new(WorkerParts {
             store: self.store.clone(),
             connectors: self.connectors.clone(),
             vendors: self.vendors.clone(),
@@ -133,7 +134,11 @@ impl Product {
             lease: Duration::from_secs(config.worker.lease_s),
             drain: Duration::from_secs(config.worker.drain_s),
             chores_every: Duration::from_millis(500),
-        }))
+            learn: config.pacing.learn,
+        });
+        // A store that may forget its newest second is told from here what had left.
+        let forgets = !config.store.is_embedded() && config.store.durability == "everysec";
+        Ok(if forgets { worker.with_journal(Journal::open(&folder)?) } else { worker })
     }
 
     /// The API; `beside` is the worker of this process with its metrics.
@@ -167,6 +172,7 @@ impl Product {
                 staging: config.staging(),
                 heartbeat: Duration::from_secs(15),
                 budgeted: config.budgeted(),
+                learn: config.pacing.learn,
             },
             metrics_sources: beside.iter().map(|(_, metrics)| metrics.registry()).collect(),
             worker: beside.map(|(worker, _)| check(worker)),

@@ -144,6 +144,13 @@ pub struct WorkerSection {
     pub listen: String,
 }
 
+/// When polls come.
+#[derive(Clone, Debug, Deserialize)]
+pub struct PacingSection {
+    /// By how long such jobs took.
+    pub learn: bool,
+}
+
 /// Notifications out.
 #[derive(Clone, Debug, Deserialize)]
 pub struct NotifySection {
@@ -193,6 +200,8 @@ pub struct Config {
     pub retention: RetentionSection,
     /// The worker.
     pub worker: WorkerSection,
+    /// When polls come.
+    pub pacing: PacingSection,
     /// Notifications out.
     pub notify: NotifySection,
     /// Logs.
@@ -239,6 +248,7 @@ const FIELDS: &[Field] = &[
             may("listen", Shape::Text),
         ]),
     ),
+    may("pacing", Shape::Table(&[may("learn", Shape::Flag)])),
     may("notify", Shape::Table(&[may("secret", Shape::Text), may("private_hosts", Shape::List(&Shape::Text))])),
     may("log", Shape::Table(&[may("format", Shape::Word(|| vec!["text", "json"])), may("filter", Shape::Text)])),
     may("connectors", Shape::Map(&Shape::Table(CONNECTOR_SECTION))),

@@ -2,16 +2,18 @@
 
 use crate::backend::{Claiming, LONGEST_SLEEP, StepService, StoreBackend};
 use crate::chores::{ChoreHands, Chores};
+use crate::journal::Journal;
 use crate::leases::{Leases, hand_back};
 use crate::metrics::Metrics;
+use crate::outlook;
 use crate::pulse::{Pulse, Sight};
 use crate::runner::{Collect, Runner, Wire};
 use apalis_core::worker::Worker as ApalisWorker;
 use apalis_core::worker::context::WorkerContext;
 use futures::FutureExt;
 use longhaul_registry::Connector;
-use longhaul_store::Store;
 use longhaul_store::clock::Clock;
+use longhaul_store::{Forecasts, Store};
 use longhaul_vendors::JobVendor;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +22,9 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
+
+/// Between two tries to compare starts while the store is away.
+const COMPARE_AGAIN: Duration = Duration::from_millis(500);
 
 /// What a worker is made of.
 pub struct WorkerParts {
@@ -47,6 +52,8 @@ pub struct WorkerParts {
     pub drain: Duration,
     /// How often chores are looked for.
     pub chores_every: Duration,
+    /// Polls come by how long such jobs took (`[pacing] learn`).
+    pub learn: bool,
 }
 
 /// A worker, ready to run.
@@ -56,6 +63,7 @@ pub struct Worker {
     leases: Arc<Leases>,
     pulse: Arc<Pulse>,
     slots: Arc<Semaphore>,
+    journal: Option<Arc<Journal>>,
 }
 
 /// A call whose answer is out when the worker ends is waited for so long: what it brings goes back.
@@ -72,7 +80,14 @@ impl Worker {
         let leases = Leases::new(parts.clock.clone());
         let pulse = Arc::new(Pulse::new(&*parts.clock));
         let slots = Arc::new(Semaphore::new(parts.concurrency.max(1)));
-        Self { parts, name, leases, pulse, slots }
+        Self { parts, name, leases, pulse, slots, journal: None }
+    }
+
+    /// The worker writes its starts down, for a store that may forget them.
+    #[must_use]
+    pub fn with_journal(mut self, journal: Arc<Journal>) -> Self {
+        self.journal = Some(journal);
+        self
     }
 
     /// Its name.
@@ -98,10 +113,11 @@ impl Worker {
     /// Runs until told to stop, then drains: what has not begun is handed back at once, the answer of a claim under way
     /// too; steps under way get their time, and the leases of those that do not end in it are handed back.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { parts, name, leases, pulse, slots } = self;
+        let Self { parts, name, leases, pulse, slots, journal } = self;
         let (store, drain) = (parts.store.clone(), parts.drain);
         info!(worker = %name, concurrency = parts.concurrency, "the worker takes work");
         let hands = Hands::default();
+        let forecasts = Arc::new(Forecasts::new(parts.learn, parts.connectors.clone()));
         let runner = Arc::new(Runner {
             store: store.clone(),
             vendors: parts.vendors.iter().map(|vendor| (vendor.name(), vendor.clone())).collect(),
@@ -112,8 +128,11 @@ impl Worker {
             leases: leases.clone(),
             abandon: hands.abandon.clone(),
             metrics: parts.metrics.clone(),
+            journal: journal.clone(),
+            forecasts,
         });
         hands.keeping.spawn(leases.clone().keep(store.clone(), parts.lease, hands.renewing.clone()));
+        let connectors = parts.connectors.clone();
         let chores = Arc::new(Chores {
             store: store.clone(),
             hands: parts.chores,
@@ -125,6 +144,10 @@ impl Worker {
         // However the runtime ends, everything else ends with it.
         let halt = stop.child_token();
         hands.chores.spawn(chores.run(halt.clone(), hands.abandon.clone()));
+        hands.chores.spawn(outlook::keep(runner.forecasts.clone(), store.clone(), halt.clone()));
+        if let Some(journal) = journal {
+            hands.chores.spawn(compare(journal, store.clone(), connectors, halt.clone()));
+        }
         let backend = StoreBackend::new(Claiming {
             store: store.clone(),
             worker: name.clone(),
@@ -226,4 +249,27 @@ async fn drained(
     let over = tokio::time::sleep(patience);
     hand_back(store, &leases.close()).await;
     over.await;
+}
+
+/// Compares the journal with the store at the beginning, for the worker before this one, and whenever the store comes back.
+async fn compare(
+    journal: Arc<Journal>,
+    store: Arc<dyn Store>,
+    connectors: Arc<BTreeMap<String, Arc<Connector>>>,
+    stop: CancellationToken,
+) {
+    let mut came_back = store.came_back();
+    loop {
+        while let Err(error) = journal.compare(&*store, &connectors).await {
+            warn!(%error, "starts cannot be compared yet");
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(COMPARE_AGAIN) => {}
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = came_back.changed() => if changed.is_err() { return },
+        }
+    }
 }

@@ -2,14 +2,14 @@
 
 use crate::{
     Artifact, Chore, ClaimedChore, ConnectorRow, ConnectorState, Durability, Event, Job, JobBody, JobState, Limits,
-    NewEvent, Pace, Record, StoredExchange, TenantRow, TokenRow, Transition, UsageLine,
+    NewEvent, Pace, Record, Sketch, StoredExchange, TenantRow, TokenRow, Transition, UsageLine,
 };
 use async_trait::async_trait;
 use longhaul_registry::Unit;
 use rust_decimal::Decimal;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 /// Why a store call failed. Every variant's text says what to do next.
 #[derive(Debug, thiserror::Error)]
@@ -272,6 +272,12 @@ pub trait Store: Send + Sync + 'static {
     /// Resolves when a step may have become due sooner than the last claim said.
     async fn wake(&self);
 
+    /// How often the store was seen to come back from a restart or a failover after which its newest changes may be gone: those
+    /// who keep a journal compare it. A store that loses nothing that it acknowledged never tells, and its sender is gone.
+    fn came_back(&self) -> watch::Receiver<u64> {
+        watch::channel(0).1
+    }
+
     /// One artifact.
     async fn artifact(&self, id: &str) -> StoreResult<Option<Artifact>>;
 
@@ -379,6 +385,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Compares connectors' places at their vendors with the jobs themselves and mends what differs; answers what did.
     async fn recount(&self) -> StoreResult<Vec<Recount>>;
+
+    /// How long jobs took at their vendors, by kind of work ([`crate::durations::key`]): what commits told in
+    /// [`Transition::took`], the newest [`crate::durations::GENERATION`] to twice as many of each kind.
+    async fn durations(&self) -> StoreResult<Vec<(String, Sketch)>>;
 
     /// How many jobs stand in each state, by connector.
     async fn counts(&self) -> StoreResult<Vec<(String, JobState, u64)>>;

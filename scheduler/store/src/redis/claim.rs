@@ -5,8 +5,8 @@ use super::value::{Row, int, list, pack, parse, text};
 use crate::{Claim, Claimed, Job, Lease, StoreResult, limits};
 use redis::Value;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// A time that never comes, as scripts write it.
@@ -148,7 +148,7 @@ impl Inner {
         }
         let args = [
             self.common(shard, worker)?,
-            pack(&(most, lease_ms, &nonce, &lost, self.restricted(), self.strides(), self.budgeted()))?,
+            pack(&(most, lease_ms, &nonce, &lost, self.restricted(), self.strides(), self.budgeted(), self.quiet_ms))?,
         ];
         let answer = self.once(&self.scripts.claim, shard, &args, worker, nonce).await;
         let answer = match answer {
@@ -171,7 +171,8 @@ impl Inner {
             let (connector, tenant) = (text(connector)?, text(tenant)?);
             asked.push(Asked { connector, tenant, start, place: int(&place)?, shard, id: text(id)? });
         }
-        let order = list(row.next()?)?.into_iter().map(text).collect::<StoreResult<_>>()?;
+        let order: Vec<String> = list(row.next()?)?.into_iter().map(text).collect::<StoreResult<_>>()?;
+        self.heard_return(shard, row.count()?);
         self.look_at(shard, next);
         Ok(Brought { shard, rows, order, asked })
     }
@@ -235,6 +236,19 @@ impl Inner {
             raws.extend(taken);
         }
         Ok(raws)
+    }
+
+    /// A shard tells when its server was last seen to come back; the first time that is heard says nothing.
+    fn heard_return(&self, shard: u32, returned: u64) {
+        let mut known = self.returns.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.insert(shard, returned).is_some_and(|before| before < returned) {
+            tracing::warn!(
+                store = self.link.shown,
+                shard,
+                "the store came back: starts of its last seconds are compared"
+            );
+            self.came_back.send_modify(|count| *count += 1);
+        }
     }
 
     /// Leases jobs that were let through.

@@ -19,9 +19,11 @@ mod commit;
 mod draft;
 mod dump;
 mod durability;
+mod durations;
 mod duties;
 mod examine;
 mod gate;
+mod group;
 mod limits;
 mod link;
 mod load;
@@ -73,6 +75,8 @@ pub(in crate::redis) struct Inner {
     /// This process, among those that hear each other's wake-ups.
     me: String,
     cache: Mutex<Cache>,
+    /// Per shard, commits on their way.
+    groups: Vec<group::Group>,
     /// Per shard, a time before which a claim need not look there.
     next: Vec<std::sync::atomic::AtomicI64>,
     /// Which shard a claim begins with.
@@ -91,6 +95,11 @@ pub(in crate::redis) struct Inner {
     paces_stale: std::sync::atomic::AtomicBool,
     changes: broadcast::Sender<Changed>,
     wake: Arc<Notify>,
+    /// How long no fresh start is handed out after a server came back; 0 where it forgets nothing.
+    quiet_ms: i64,
+    /// Per shard, when its server was last seen to come back.
+    returns: Mutex<HashMap<u32, u64>>,
+    came_back: tokio::sync::watch::Sender<u64>,
     stop: CancellationToken,
 }
 

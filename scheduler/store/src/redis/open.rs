@@ -5,12 +5,13 @@ use super::link::{Link, ScanAt};
 use super::names::Names;
 use super::seal::Sealer;
 use super::time::Time;
-use super::value::Row;
+use super::value::{Row, pack};
 use super::{CHANGES, Inner, RedisStore, alive, watch};
 use crate::clock::Clock;
 use crate::{Access, Durability, StoreError, StoreResult};
 use std::sync::atomic::{AtomicI64, AtomicU32};
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
 use tokio::sync::{Notify, broadcast};
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +21,8 @@ const LAYOUT: &str = "1";
 const CLUSTER_SHARDS: u32 = 16;
 /// Positions of events leave six bits for the shard.
 const MOST_SHARDS: u32 = 64;
+/// Workers of a server that came back have this long to tell it what they had started.
+const QUIET: Duration = Duration::from_secs(10);
 
 /// How the store is used.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +35,10 @@ pub struct RedisOptions {
     pub name: String,
     /// Time is this process's clock instead of the server's: for tests that turn theirs by hand.
     pub told_time: bool,
+    /// How long no fresh start is handed out after a server was started anew or another took its place: while what the store
+    /// acknowledged may be lost with it, workers compare their journals in that time. Ten seconds where it is left out, and none
+    /// where nothing can be lost.
+    pub quiet: Option<Duration>,
 }
 
 /// What a URL says besides the address: `?prefix=lh&shards=16&volatile=allowed&unchecked=allowed`.
@@ -100,6 +107,7 @@ pub(super) async fn open(url: &str, options: RedisOptions, clock: Arc<dyn Clock>
         time,
         me: format!("{:016x}", rand::random::<u64>()),
         cache: Mutex::default(),
+        groups: (0..shards).map(|_| super::group::Group::default()).collect(),
         next: (0..shards).map(|_| AtomicI64::new(0)).collect(),
         turn: AtomicU32::new(0),
         lost: Mutex::default(),
@@ -111,6 +119,9 @@ pub(super) async fn open(url: &str, options: RedisOptions, clock: Arc<dyn Clock>
         paces_stale: false.into(),
         changes: broadcast::channel(CHANGES).0,
         wake: Arc::new(Notify::new()),
+        quiet_ms: quiet_ms(&options, seal),
+        returns: Mutex::default(),
+        came_back: tokio::sync::watch::channel(0).0,
         stop: CancellationToken::new(),
     });
     inner.now().await?;
@@ -120,12 +131,34 @@ pub(super) async fn open(url: &str, options: RedisOptions, clock: Arc<dyn Clock>
         Access::Beside => {}
     }
     if writes {
+        inner.see_servers().await?;
         inner.sync_holds().await?;
     }
     inner.read_paces().await?;
     watch::start(&inner).await?;
     let ends = inner.stop.clone().drop_guard();
     Ok(RedisStore { inner, _ends: ends })
+}
+
+/// How long no fresh start is handed out after a server came back.
+fn quiet_ms(options: &RedisOptions, seal: Seal) -> i64 {
+    // A failover may go to a replica other than the one that had answered.
+    let forgets = options.durability == Durability::Everysec || seal == Seal::Replica;
+    let quiet = options.quiet.unwrap_or(if forgets && !options.told_time { QUIET } else { Duration::ZERO });
+    i64::try_from(quiet.as_millis()).unwrap_or(0)
+}
+
+impl Inner {
+    /// Looks at the servers once, so that one that is started anew is noticed at the next claim.
+    async fn see_servers(&self) -> StoreResult<()> {
+        if self.quiet_ms > 0 {
+            for shard in 0..self.names.shards() {
+                let args = [self.common(shard, "")?, pack(&(self.quiet_ms,))?];
+                self.on_shard(&self.scripts.seen, shard, &args).await?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Founds the store, or checks that it is the one that is meant. Answers its number of shards.

@@ -3,6 +3,7 @@
 use super::link::Script;
 
 const COMMON: &str = include_str!("lua/common.lua");
+const SERVER: &str = include_str!("lua/server.lua");
 const LEASE: &str = include_str!("lua/lease.lua");
 
 /// Every script.
@@ -10,6 +11,7 @@ pub(super) struct Scripts {
     pub(super) submit: Script,
     pub(super) claim: Script,
     pub(super) take: Script,
+    pub(super) seen: Script,
     pub(super) renew: Script,
     pub(super) release: Script,
     pub(super) commit: Script,
@@ -39,6 +41,7 @@ pub(super) struct Scripts {
     pub(super) settle: Script,
     pub(super) prune_usage: Script,
     pub(super) prune_key: Script,
+    pub(super) durations: Script,
 }
 
 impl Default for Scripts {
@@ -47,7 +50,8 @@ impl Default for Scripts {
         let leasing = |body: &str| Script::new(&[COMMON, LEASE, body]);
         Self {
             submit: shard(include_str!("lua/submit.lua")),
-            claim: leasing(include_str!("lua/claim.lua")),
+            claim: Script::new(&[COMMON, SERVER, LEASE, include_str!("lua/claim.lua")]),
+            seen: Script::new(&[COMMON, SERVER, include_str!("lua/seen.lua")]),
             take: leasing(include_str!("lua/take.lua")),
             renew: shard(include_str!("lua/renew.lua")),
             release: leasing(include_str!("lua/release.lua")),
@@ -72,6 +76,7 @@ impl Default for Scripts {
             lead: Script::new(&[include_str!("lua/lead.lua")]),
             step_down: Script::new(&[include_str!("lua/step_down.lua")]),
             meter: shard(include_str!("lua/meter.lua")),
+            durations: shard(include_str!("lua/durations.lua")),
             gate: Script::new(&[include_str!("lua/gate.lua")]),
             decided: Script::new(&[include_str!("lua/decided.lua")]),
             charge: Script::new(&[include_str!("lua/charge.lua")]),

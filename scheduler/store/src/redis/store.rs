@@ -8,14 +8,14 @@ use super::value::{Row, pack, write};
 use super::{Cache, Inner, RedisStore};
 use crate::{
     Artifact, Changed, Chore, Claim, ClaimedChore, Committed, ConnectorRow, ConnectorState, Durability, Event, Job,
-    JobFilter, JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Recount, Store, StoreError, StoreResult,
-    StoredExchange, Submission, Submitted, TenantRow, TokenRow, Transition, UsageBy, UsageSum,
+    JobFilter, JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Recount, Sketch, Store, StoreError,
+    StoreResult, StoredExchange, Submission, Submitted, TenantRow, TokenRow, Transition, UsageBy, UsageSum,
 };
 use async_trait::async_trait;
 use redis::Value;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 /// How often a call that may be sent again is sent before its caller is told that the store is away.
 const TRIES: u32 = 4;
@@ -219,6 +219,10 @@ impl Store for RedisStore {
         self.inner.wake.notified().await;
     }
 
+    fn came_back(&self) -> watch::Receiver<u64> {
+        self.inner.came_back.subscribe()
+    }
+
     async fn artifact(&self, id: &str) -> StoreResult<Option<Artifact>> {
         self.inner.artifact(id).await
     }
@@ -337,6 +341,10 @@ impl Store for RedisStore {
 
     async fn recount(&self) -> StoreResult<Vec<Recount>> {
         self.inner.recount().await
+    }
+
+    async fn durations(&self) -> StoreResult<Vec<(String, Sketch)>> {
+        self.inner.durations().await
     }
 
     async fn counts(&self) -> StoreResult<Vec<(String, JobState, u64)>> {

@@ -1,6 +1,8 @@
 //! The conformance suite on a real server, and what only Redis has.
 
+mod away;
 mod duties;
+mod grouped;
 mod opening;
 mod seals;
 mod sentinel;

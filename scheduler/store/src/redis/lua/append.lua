@@ -9,4 +9,5 @@ history(C[1], m, {C[2]}, 0, fields)
 save(C[1], m)
 save_all(C[1], fields)
 tell(C[1], m)
+done()
 return {now, 0, 1}

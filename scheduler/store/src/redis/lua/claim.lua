@@ -1,7 +1,9 @@
--- ARGV[2] is {most, lease_ms, nonce, lost nonce, restricted, strides, tenants}: restricted says of a connector, added up, 1 no
+-- ARGV[2] is {most, lease_ms, nonce, lost nonce, restricted, strides, tenants, quiet_ms}: restricted says of a connector, added up, 1 no
 -- starts, 2 its gate is asked for a start, 4 for any step, 8 nothing at all; strides are those of tenants with a weight;
 -- tenants says of a tenant 2 its budget is asked, and of `connector<US>tenant` 1 no starts.
--- Answers {now, next due, rows, asked, order}: rows as lease.lua gives them; asked are those that something must be asked for,
+-- A server that was started anew, or took another's place, may have forgotten its newest second: for quiet_ms (0: it cannot) no
+-- fresh start is handed out, so that workers can tell what they had started.
+-- Answers {now, next due, rows, asked, order, when it was last seen to come back}: rows as lease.lua gives them; asked are those that something must be asked for,
 -- {id, connector, kind (4: a start that has its place), place in its line, tenant} flat; order has the ids of both.
 local C = cmsgpack.unpack(ARGV[2])
 local most, lease_ms = C[1], C[2]
@@ -9,6 +11,7 @@ local restricted, strides, tenants = C[5], C[6], C[7]
 local function has(conn, what) return bit.band(restricted[conn] or 0, what) ~= 0 end
 local taken = {}
 forget(C[4])
+local quiet_until, returned = same_server(C[8])
 local hold = {}
 local flat = call('HGETALL', P .. 'hold')
 for i = 1, #flat, 2 do hold[flat[i]] = flat[i + 1] end
@@ -108,6 +111,7 @@ local function shift(tenant)
 end
 -- Fresh starts: the best of every connector that takes any, tenants by turns weighted.
 local function fresh()
+  if now < quiet_until then return end
   local heads = {}
   for _, conn in ipairs(conns) do
     if open(conn) and starts(conn) then
@@ -207,5 +211,6 @@ else
     end
   end
 end
+if now < quiet_until and next > quiet_until then next = quiet_until end
 call('HSET', KEYS[1], 'promised', next)
-return {now, next, rows, asked, #asked > 0 and order or {}}
+return {now, next, rows, asked, #asked > 0 and order or {}, returned}

@@ -12,7 +12,7 @@ for a = 2, #ARGV do
     local fields = j[13]
     history(id, m, j[14], 0, fields)
     slot(id, m, j[7])
-    call('HINCRBY', P .. 'n', m[CONN] .. '|' .. m[STATE], 1)
+    move(m[CONN], m[STATE], 1)
     call('ZADD', P .. 'js:' .. m[STATE], m[CREATED], id)
     if j[17] >= 0 then call('ZADD', P .. 'fin', j[17], id) end
     for i = 1, #j[15] do call('ZADD', P .. 'lb:' .. j[15][i], m[CREATED], id) end
@@ -31,5 +31,5 @@ for a = 2, #ARGV do
     out[#out + 1] = 1
   end
 end
-wake()
+done()
 return {now, woke, out}

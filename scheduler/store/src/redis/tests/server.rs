@@ -97,6 +97,63 @@ fn until_ok(node: &str) {
     panic!("{node} does not join its Cluster");
 }
 
+/// A server of one test's own, which may be killed and started again in its folder.
+pub(super) struct Own {
+    folder: tempfile::TempDir,
+    port: u16,
+    child: std::sync::Mutex<Option<std::process::Child>>,
+    args: &'static [&'static str],
+}
+
+impl Own {
+    pub(super) fn start(args: &'static [&'static str]) -> Self {
+        let own =
+            Self { folder: tempfile::tempdir().unwrap(), port: free_port(), child: std::sync::Mutex::new(None), args };
+        own.again();
+        own
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Starts it with what lies in its folder.
+    pub(super) fn again(&self) {
+        let mut server = Command::new("redis-server");
+        server.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", "", "--loglevel", "warning"]);
+        server.arg("--dir").arg(self.folder.path()).args(self.args);
+        server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        *self.child.lock().unwrap() = Some(server.spawn().expect("redis-server is installed (tests/run setup)"));
+        for _ in 0..500 {
+            if self.cli(&["ping"]).contains("PONG") {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("redis-server did not start");
+    }
+
+    /// Ends it at once, as a power cut does.
+    pub(super) fn kill(&self) {
+        if let Some(mut child) = self.child.lock().unwrap().take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    pub(super) fn cli(&self, args: &[&str]) -> String {
+        let port = self.port.to_string();
+        let asked = Command::new("redis-cli").args(["-p", &port]).args(args).output();
+        String::from_utf8_lossy(&asked.expect("redis-cli is installed (tests/run setup)").stdout).into_owned()
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
 /// What a server answers to a command.
 pub(super) fn cli(port: u16, args: &[&str]) -> String {
     let mut cli = Command::new("redis-cli");
