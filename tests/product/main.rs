@@ -20,6 +20,7 @@ mod codes;
 mod demo;
 mod docs;
 mod first;
+mod fleet;
 mod kill;
 mod limits;
 mod ops;

@@ -11,6 +11,8 @@
     reason = "each test binary uses its part"
 )]
 
+pub mod redis;
+
 use longhaul_sandbox::{Books, Options, Request, Sandbox};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -260,7 +262,21 @@ impl Setup {
 
     /// Starts the server and waits until it is ready.
     pub async fn serve(&self) -> Server {
-        Server::start(self).await
+        let mut server = Server::launch(self, "serve", "serve", self.address).await;
+        server.ready().await;
+        server
+    }
+
+    /// Starts a process of a fleet, `scheduler` or `worker`, under a name of its own, and waits until it is ready.
+    pub async fn role(&self, role: &str, name: &str) -> Server {
+        let mut server = self.launch(role, name).await;
+        server.ready().await;
+        server
+    }
+
+    /// The same without waiting.
+    pub async fn launch(&self, role: &str, name: &str) -> Server {
+        Server::launch(self, role, name, self.address).await
     }
 
     /// Runs the command line in this set-up: exit code, stdout, stderr.
@@ -300,7 +316,7 @@ impl Setup {
 
 /// A port that no other server of this process was told and nobody is given by the system: one that was only free a
 /// moment ago may be another's by the time the server binds it.
-async fn free_port() -> u16 {
+pub async fn free_port() -> u16 {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     loop {
         let nth =
@@ -312,7 +328,7 @@ async fn free_port() -> u16 {
     }
 }
 
-/// A running `longhaul serve`.
+/// A running `longhaul serve`, `scheduler` or `worker`.
 pub struct Server {
     /// `http://127.0.0.1:PORT`.
     pub url: String,
@@ -325,23 +341,22 @@ pub struct Server {
 }
 
 impl Server {
-    async fn start(setup: &Setup) -> Self {
+    async fn launch(setup: &Setup, role: &str, name: &str, address: &str) -> Self {
         let port = free_port().await;
-        let log = setup.folder().join("serve.log");
+        let log = setup.folder().join(format!("{name}.log"));
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("a log");
         let child = setup
-            .under(&setup.wrapper, &["serve", "--listen", &format!("{}:{port}", setup.address)])
+            .under(&setup.wrapper, &[role, "--listen", &format!("{address}:{port}")])
             .stdout(Stdio::null())
             .stderr(file)
             .spawn()
             .expect("the binary starts");
         let url = format!("http://127.0.0.1:{port}");
-        let mut server = Self { url, log, child, http: http(), token: None, _folder: setup.folder.clone() };
-        server.ready().await;
-        server
+        Self { url, log, child, http: http(), token: None, _folder: setup.folder.clone() }
     }
 
-    async fn ready(&mut self) {
+    /// Waits until it is ready.
+    pub async fn ready(&mut self) {
         let url = format!("{}/readyz", self.url);
         let (http, log) = (self.http.clone(), self.log.clone());
         let child = &mut self.child;
@@ -353,8 +368,8 @@ impl Server {
             }
             let ended = child.try_wait().expect("a child");
             let told = || std::fs::read_to_string(&log).unwrap_or_default();
-            assert!(ended.is_none(), "serve ended with {ended:?}:\n{}", told());
-            assert!(began.elapsed() < PATIENCE, "serve is not ready:\n{}", told());
+            assert!(ended.is_none(), "it ended with {ended:?}:\n{}", told());
+            assert!(began.elapsed() < PATIENCE, "it is not ready:\n{}", told());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
