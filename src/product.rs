@@ -11,7 +11,7 @@ use longhaul_scheduler::services::Retention;
 use longhaul_scheduler::{Api, ApiOptions, ApiParts, WorkerCheck, services};
 use longhaul_store::clock::{Clock, SystemClock};
 use longhaul_store::storage::ArtifactStorage;
-use longhaul_store::{OpenOptions, Store, StoreError};
+use longhaul_store::{Access, Store, StoreError};
 use longhaul_vendors::JobVendor;
 use longhaul_worker::artifacts::{Prober, Staging};
 use longhaul_worker::collect::{Collector, Stage};
@@ -19,6 +19,7 @@ use longhaul_worker::credentials::Credentials;
 use longhaul_worker::desk::{Desk, Works};
 use longhaul_worker::errands::Errands;
 use longhaul_worker::guard::{Guard, GuardConfig};
+use longhaul_worker::journal::Journal;
 use longhaul_worker::metrics::Metrics;
 use longhaul_worker::probe::ChildLimits;
 use longhaul_worker::wire::{Counting, LiveWire, StoredInputs};
@@ -78,13 +79,13 @@ impl Product {
         let connectors = Arc::new(config.resolve(&registry)?);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let storage = ArtifactStorage::open(&config.artifacts.url, env::lookup)?;
-        let store = longhaul_store::open(&config.store.url, OpenOptions::default(), clock.clone()).await?;
+        let store = longhaul_store::open(&config.store.url, config.store.opening(Access::Serve), clock.clone()).await?;
         let vendors = longhaul_vendors::catalog();
         store.set_limits(config.limits(&connectors)).await?;
         Ok(Self { registry, connectors, vendors, store, storage, clock, config })
     }
 
-    fn worker(&self, metrics: Arc<Metrics>) -> anyhow::Result<Worker> {
+    async fn worker(&self, metrics: Arc<Metrics>) -> anyhow::Result<Worker> {
         let config = &self.config;
         let observer = Arc::new(Counting(metrics.clone()));
         let guard = Arc::new(Guard::new(GuardConfig { observer, ..GuardConfig::default() }, self.clock.clone())?);
@@ -120,7 +121,7 @@ impl Product {
             storage: self.storage.clone(),
             store: self.store.clone(),
         };
-        Ok(Worker::new(WorkerParts {
+        let worker = Worker::new(WorkerParts {
             store: self.store.clone(),
             connectors: self.connectors.clone(),
             vendors: self.vendors.clone(),
@@ -133,7 +134,27 @@ impl Product {
             lease: Duration::from_secs(config.worker.lease_s),
             drain: Duration::from_secs(config.worker.drain_s),
             chores_every: Duration::from_millis(500),
-        }))
+        });
+        // The embedded store forgets nothing.
+        if config.store.is_embedded() {
+            return Ok(worker);
+        }
+        Ok(worker.with_journal(self.journal().await?))
+    }
+
+    /// The journal of the starts that leave this worker. Its lines carry the store's time.
+    async fn journal(&self) -> anyhow::Result<Arc<Journal>> {
+        let now_ms = loop {
+            match self.store.now_ms().await {
+                Err(StoreError::Unavailable(error)) => warn!("the store's time cannot be read, trying again: {error}"),
+                now_ms => break now_ms?,
+            }
+            tokio::time::sleep(AGAIN).await;
+        };
+        let folder = self.config.journals();
+        Journal::open_free(&folder, now_ms).with_context(|| {
+            format!("starts cannot be written down in {}; make it writable, or name another [worker] staging", folder.display())
+        })
     }
 
     /// The API; `beside` is the worker of this process with its metrics.
@@ -182,7 +203,7 @@ impl Product {
             return door.closed().await;
         }
         let metrics = Arc::new(Metrics::default());
-        let worker = self.worker(metrics.clone())?;
+        let worker = self.worker(metrics.clone()).await?;
         let api = self.api(door.listen, Some((&worker, &metrics)));
         let working = tokio::spawn({
             // However the worker ends, the API does not go on taking jobs that nobody works on.
@@ -265,7 +286,7 @@ impl Product {
     /// Where it cannot be set up.
     pub async fn work(self, desk: &Desk, stop: CancellationToken) -> anyhow::Result<()> {
         let metrics = Arc::new(Metrics::default());
-        let worker = self.worker(metrics.clone())?;
+        let worker = self.worker(metrics.clone()).await?;
         desk.opened(Works {
             sight: worker.sight(),
             store: self.store.clone(),

@@ -8,7 +8,7 @@ use crate::config::{self, Config, env};
 use crate::product::registry;
 use longhaul_store::clock::SystemClock;
 use longhaul_store::storage::ArtifactStorage;
-use longhaul_store::{Access, OpenOptions, SqliteOptions, SqliteStore, Store, open};
+use longhaul_store::{Access, SqliteOptions, SqliteStore, Store, open};
 use longhaul_worker::credentials::Credentials;
 use longhaul_worker::guard::{Guard, GuardConfig};
 use serde_json::{Value, json};
@@ -124,7 +124,7 @@ async fn artifacts(url: &str) -> Result<String, String> {
 /// A fleet's store: reached, and written to.
 async fn shared_store(config: &Config) -> Result<String, String> {
     let clock = Arc::new(SystemClock::default());
-    let opened = open(&config.store.url, OpenOptions { access: Access::Beside }, clock).await;
+    let opened = open(&config.store.url, config.store.opening(Access::Beside), clock).await;
     let store = opened.map_err(|error| error.to_string())?;
     let ready = store.ready().await.map_err(|error| error.to_string());
     store.close().await;

@@ -42,7 +42,7 @@ pub async fn run(output: Output, command: StoreCommand) -> anyhow::Result<()> {
         return Err(Exit::usage(format!("{from} cannot be copied into itself; name another store")).into());
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let access = |access| OpenOptions { access };
+    let access = |access| OpenOptions { access, ..OpenOptions::default() };
     let source = open(&from, access(Access::CopyFrom), clock.clone()).await?;
     let target = open(&to, access(Access::CopyInto), clock).await?;
     let copied = copied(&*source, &*target, &from, &to, output).await;

@@ -7,7 +7,7 @@ use longhaul_registry::{
     CONNECTOR_SECTION, Connector, ConnectorConfig, Document, FileProblem, FileProblems, Problem, Registry, Unit,
     resolve,
 };
-use longhaul_store::{Limits, TenantLimits};
+use longhaul_store::{Access, Durability, Limits, OpenOptions, TenantLimits};
 use rust_decimal::Decimal;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +48,14 @@ impl StoreSection {
     #[must_use]
     pub fn is_embedded(&self) -> bool {
         self.url.starts_with("sqlite:")
+    }
+
+    /// How it is opened.
+    #[must_use]
+    pub fn opening(&self, access: Access) -> OpenOptions {
+        // Nothing else passes the check of the whole file.
+        let durability = Durability::parse(&self.durability).unwrap_or_default();
+        OpenOptions { access, durability, ..OpenOptions::default() }
     }
 
     /// The URL without what is secret in it.
@@ -598,6 +606,12 @@ impl Config {
             }
             None => PathBuf::from("./artifacts.staging"),
         }
+    }
+
+    /// Where the workers of this host write down the starts that leave them.
+    #[must_use]
+    pub fn journals(&self) -> PathBuf {
+        self.staging().join("journals")
     }
 
     /// The embedded store's file.

@@ -8,7 +8,7 @@ use longhaul_registry::{Connector, SentStart};
 use longhaul_store::{Committed, Rules, Signal, Store, StoreError, receive};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -19,6 +19,10 @@ use tracing::{error, info, warn};
 const KEPT_MS: i64 = 120_000;
 /// A longer file is written anew without what is old.
 const LONG: u64 = 1 << 20;
+/// The journal's name in its folder.
+const FILE: &str = "starts.journal";
+/// Workers of one host at most.
+const WORKERS: u32 = 1000;
 /// Starts that share one write to disk at most.
 const GROUP: usize = 256;
 
@@ -37,6 +41,8 @@ pub struct Journal {
     path: PathBuf,
     writes: Mutex<mpsc::Sender<Entry>>,
     known: Arc<Mutex<HashMap<String, SentStart>>>,
+    /// Held as long as the folder is this worker's.
+    _lock: Option<File>,
 }
 
 struct Entry {
@@ -50,16 +56,50 @@ impl Journal {
     /// # Errors
     /// Where the folder or the file cannot be used.
     pub fn open(folder: &Path, now_ms: i64) -> io::Result<Arc<Self>> {
+        Self::take(folder, now_ms, HashMap::new(), None)
+    }
+
+    /// Opens the journal of the first folder below this one that no living worker has, together with what is young in those
+    /// of all the others that ended: of several workers on one host fewer may come back.
+    ///
+    /// # Errors
+    /// Where the folder or a file cannot be used, and where a thousand workers live there.
+    pub fn open_free(folder: &Path, now_ms: i64) -> io::Result<Arc<Self>> {
+        let (mut mine, mut left) = (None, HashMap::new());
+        for nth in 0..WORKERS {
+            let place = folder.join(nth.to_string());
+            if !place.exists() && mine.is_some() {
+                break;
+            }
+            std::fs::create_dir_all(&place)?;
+            let lock = OpenOptions::new().create(true).append(true).open(place.join("lock"))?;
+            match lock.try_lock() {
+                Ok(()) if mine.is_none() => mine = Some((place, lock)),
+                Ok(()) => left.extend(read(&place.join(FILE))?),
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+        }
+        let (place, lock) = mine.ok_or_else(|| io::Error::other("every one of a thousand journals is in use"))?;
+        Self::take(&place, now_ms, left, Some(lock))
+    }
+
+    fn take(
+        folder: &Path,
+        now_ms: i64,
+        mut known: HashMap<String, SentStart>,
+        lock: Option<File>,
+    ) -> io::Result<Arc<Self>> {
         std::fs::create_dir_all(folder)?;
-        let path = folder.join("starts.journal");
-        let mut known = read(&path)?;
+        let path = folder.join(FILE);
+        known.extend(read(&path)?);
         known.retain(|_, sent| now_ms - sent.sent_at_ms < KEPT_MS);
         let file = rewrite(&path, &known)?;
         let known = Arc::new(Mutex::new(known));
         let (writes, waiting) = mpsc::channel();
         let writer = Writer { path: path.clone(), file, known: known.clone() };
         std::thread::Builder::new().name("journal".to_owned()).spawn(move || writer.run(&waiting))?;
-        Ok(Arc::new(Self { path, writes: Mutex::new(writes), known }))
+        Ok(Arc::new(Self { path, writes: Mutex::new(writes), known, _lock: lock }))
     }
 
     /// Where it lies.
@@ -285,6 +325,26 @@ mod tests {
             3,
             "the torn line ends nothing"
         );
+    }
+
+    #[tokio::test]
+    async fn workers_of_one_host_have_a_journal_each_and_the_next_one_reads_those_of_the_dead() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Journal::open_free(folder.path(), 0).unwrap();
+        let jobs = |journal: &Journal| {
+            let mut jobs: Vec<String> = journal.lately(0).into_iter().map(|(job, _)| job).collect();
+            jobs.sort();
+            jobs
+        };
+        let (one, two, three) = (open(), open(), open());
+        for (journal, job) in [(&one, "job_1"), (&two, "job_2"), (&three, "job_3")] {
+            journal.leaves(job, &sent(0)).await.unwrap();
+        }
+        assert_eq!(jobs(&two), ["job_2"]);
+        drop((one, three));
+        let again = open();
+        assert_eq!(jobs(&again), ["job_1", "job_3"], "and not that of the living one");
+        assert_eq!(again.path(), folder.path().join("0/starts.journal"));
     }
 
     /// The store came back from before the start: the job stands queued, although its start left.
