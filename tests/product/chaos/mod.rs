@@ -9,11 +9,13 @@ mod books;
 mod run;
 
 use crate::support::cluster::Cluster;
+use crate::support::fleet::Fleet;
 use crate::support::redis::Redis;
 use crate::support::until;
 use rand::RngExt;
 use run::{Chaos, LEASE};
-use serde_json::json;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How far a wrong wall clock is off.
@@ -98,18 +100,18 @@ async fn a_primary_of_a_cluster_killed_and_back_as_a_replica() {
 async fn a_worker_frozen_past_its_lease_changes_nothing_when_it_wakes() {
     let redis = Redis::everysec().await;
     let mut run = Chaos::new("SIGSTOP of a worker past its lease", &redis.url(), "everysec").await;
-    // The first worker is alone with the first jobs, so that it is the one that is in the middle of their polls.
-    let hold = json!({"vendor": "a2a", "route": "poll", "fault": "slow", "hold_s": 1, "count": HELD});
+    let hold = json!({"vendor": "a2a", "route": "poll", "fault": "slow", "hold_s": LEASE.as_secs(), "count": HELD});
     run.vendors.fault(hold).await;
+    // One worker is alone with the first jobs, so that it is the one that is in the middle of their polls.
     run.start(1).await;
-    let setup = run.setup.clone();
-    let vendors = run.vendors.books.clone();
-    let mut thawed = false;
+    let (setup, books) = (run.setup.clone(), run.vendors.books.clone());
+    let (mut held, mut before) = (Vec::new(), BTreeMap::new());
     run.disturbed(LEASE / 2, async |fleet, _, nth| match nth {
         0 => {
-            until("polls are under way", async || {
-                let polls = vendors.requests(Some("a2a")).into_iter().filter(|call| call.route == "poll");
-                (polls.filter(|call| call.status.is_none()).count() >= HELD).then_some(())
+            held = until("polls are under way", async || {
+                let polls = books.requests(Some("a2a")).into_iter().filter(|call| call.route == "poll");
+                let asks: Vec<String> = polls.filter(|call| call.status.is_none()).filter_map(|call| call.body).collect();
+                (asks.len() == HELD).then_some(asks)
             })
             .await;
             fleet.named("worker-0").signal("STOP");
@@ -118,20 +120,37 @@ async fn a_worker_frozen_past_its_lease_changes_nothing_when_it_wakes() {
             }
         }
         4 => {
+            // By now the others have had its jobs for more than a lease.
+            before = ended(fleet).await;
             fleet.named("worker-0").signal("CONT");
-            thawed = true;
         }
         _ => {}
     })
     .await;
-    assert!(thawed, "the run is long enough");
+    let is_held = |job: &Value| held.iter().any(|ask| ask.contains(job["vendor_job_id"].as_str().unwrap_or("none")));
+    assert_eq!(before.values().filter(|(job, _)| is_held(job)).count(), HELD, "others finished what it was at");
     let run = run.settle().await;
-    let lost = run.fleet.named("worker-0").metric("longhaul_leases_lost_total", &[]).await;
-    assert!(lost >= HELD as f64, "its commits came too late: {lost} leases lost");
+    let after = ended(&run.fleet).await;
+    for (id, was) in &before {
+        assert_eq!(&after[id], was, "what ended while it slept is as it was");
+    }
+    let lost = async |name: &str| run.fleet.named(name).metric("longhaul_leases_lost_total", &[]).await;
+    assert!(lost("worker-0").await >= f64::from(HELD as u32), "its commits came too late");
     for name in ["worker-1", "worker-2"] {
-        assert_eq!(run.fleet.named(name).metric("longhaul_leases_lost_total", &[]).await, 0.0, "{name}");
+        assert_eq!(lost(name).await as u32, 0, "{name}");
     }
     run.stop().await;
+}
+
+/// Every ended job with its history.
+async fn ended(fleet: &Fleet) -> BTreeMap<String, (Value, Vec<Value>)> {
+    let jobs = run::all_jobs(&fleet.scheduler().url).await.expect("a scheduler answers");
+    let mut found = BTreeMap::new();
+    for (id, job) in jobs.into_iter().filter(|(_, job)| job["state"] == "succeeded") {
+        let events = fleet.scheduler().events(&id).await;
+        found.insert(id, (job, events));
+    }
+    found
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

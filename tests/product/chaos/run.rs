@@ -239,7 +239,7 @@ async fn post(url: &str, one: &Planned) -> Option<(String, u16)> {
 }
 
 /// Every job by its id; `None` where nobody could answer.
-async fn all_jobs(url: &str) -> Option<BTreeMap<String, Value>> {
+pub async fn all_jobs(url: &str) -> Option<BTreeMap<String, Value>> {
     let (mut jobs, mut cursor) = (BTreeMap::new(), String::new());
     loop {
         let answer = http().get(format!("{url}/v1/jobs?limit=500{cursor}")).send().await.ok()?;
