@@ -15,6 +15,7 @@ mod a2a_peer;
 mod api_fuzz;
 mod backup;
 mod bad_input;
+mod chaos;
 mod cli;
 mod codes;
 mod demo;
