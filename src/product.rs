@@ -86,7 +86,7 @@ impl Product {
         Ok(Self { registry, connectors, vendors, store, storage, clock, config })
     }
 
-    async fn worker(&self, metrics: Arc<Metrics>) -> anyhow::Result<Worker> {
+    fn worker(&self, metrics: Arc<Metrics>) -> anyhow::Result<Worker> {
         let config = &self.config;
         let observer = Arc::new(Counting(metrics.clone()));
         let guard = Arc::new(Guard::new(GuardConfig { observer, ..GuardConfig::default() }, self.clock.clone())?);
@@ -189,7 +189,7 @@ impl Product {
             return door.closed().await;
         }
         let metrics = Arc::new(Metrics::default());
-        let worker = self.worker(metrics.clone()).await?;
+        let worker = self.worker(metrics.clone())?;
         let api = self.api(door.listen, Some((&worker, &metrics)));
         let working = tokio::spawn({
             // However the worker ends, the API does not go on taking jobs that nobody works on.
@@ -272,7 +272,7 @@ impl Product {
     /// Where it cannot be set up.
     pub async fn work(self, desk: &Desk, stop: CancellationToken) -> anyhow::Result<()> {
         let metrics = Arc::new(Metrics::default());
-        let worker = self.worker(metrics.clone()).await?;
+        let worker = self.worker(metrics.clone())?;
         desk.opened(Works {
             sight: worker.sight(),
             store: self.store.clone(),

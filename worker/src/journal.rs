@@ -21,10 +21,6 @@ const KEPT_MS: i64 = 120_000;
 const KIND: &str = "journal";
 /// A longer file is written anew without what is old.
 const LONG: u64 = 1 << 20;
-/// The journal's name in its folder.
-const FILE: &str = "starts.journal";
-/// Workers of one host at most.
-const WORKERS: u32 = 1000;
 /// Starts that share one write to disk at most.
 const GROUP: usize = 256;
 
@@ -43,8 +39,6 @@ pub struct Journal {
     path: PathBuf,
     writes: Mutex<mpsc::Sender<Entry>>,
     known: Arc<Mutex<HashMap<String, SentStart>>>,
-    /// Held as long as the folder is this worker's.
-    _lock: Option<File>,
 }
 
 struct Entry {
@@ -72,7 +66,7 @@ impl Journal {
         let (writes, waiting) = mpsc::channel();
         let writer = Writer { path: path.clone(), file, known: known.clone() };
         std::thread::Builder::new().name("journal".to_owned()).spawn(move || writer.run(&waiting))?;
-        Ok(Arc::new(Self { path, writes: Mutex::new(writes), known, _lock: lock }))
+        Ok(Arc::new(Self { path, writes: Mutex::new(writes), known }))
     }
 
     /// Where it lies.
@@ -315,26 +309,6 @@ mod tests {
         again.leaves("job_5", &sent(209_000)).await.unwrap();
         let text = std::fs::read_to_string(again.path()).unwrap();
         assert_eq!(text.lines().count(), 4, "the torn line is gone: {text}");
-    }
-
-    #[tokio::test]
-    async fn workers_of_one_host_have_a_journal_each_and_the_next_one_reads_those_of_the_dead() {
-        let folder = tempfile::tempdir().unwrap();
-        let open = || Journal::open_free(folder.path(), 0).unwrap();
-        let jobs = |journal: &Journal| {
-            let mut jobs: Vec<String> = journal.lately(0).into_iter().map(|(job, _)| job).collect();
-            jobs.sort();
-            jobs
-        };
-        let (one, two, three) = (open(), open(), open());
-        for (journal, job) in [(&one, "job_1"), (&two, "job_2"), (&three, "job_3")] {
-            journal.leaves(job, &sent(0)).await.unwrap();
-        }
-        assert_eq!(jobs(&two), ["job_2"]);
-        drop((one, three));
-        let again = open();
-        assert_eq!(jobs(&again), ["job_1", "job_3"], "and not that of the living one");
-        assert_eq!(again.path(), folder.path().join("0/starts.journal"));
     }
 
     /// The store came back from before the start: the job stands queued, although its start left.

@@ -5,8 +5,8 @@ use crate::support::fleet::{Fleet, Schedulers};
 use crate::support::{PATIENCE, RESTS, Setup, Vendors, hello, http, now_ms, within};
 use futures::StreamExt;
 use longhaul_registry::{LostStart, Registry};
-use rand::rngs::StdRng;
 use rand::SeedableRng;
+use rand::rngs::StdRng;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -115,11 +115,7 @@ impl Chaos {
     }
 
     /// Submits all jobs over three quarters of the run while `harm` is done, once every `every`.
-    pub async fn disturbed(
-        &mut self,
-        every: Duration,
-        mut harm: impl AsyncFnMut(&mut Fleet, &mut StdRng, usize),
-    ) {
+    pub async fn disturbed(&mut self, every: Duration, mut harm: impl AsyncFnMut(&mut Fleet, &mut StdRng, usize)) {
         let (length, schedulers) = (self.length, self.fleet.schedulers());
         let Self { plan, fleet, dice, .. } = self;
         let began = tokio::time::Instant::now();
