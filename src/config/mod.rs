@@ -10,7 +10,7 @@ use longhaul_registry::{
     CONNECTOR_SECTION, Connector, ConnectorConfig, Document, FileProblem, FileProblems, Problem, Registry, Unit,
     resolve,
 };
-use longhaul_store::{Access, Durability, Limits, OpenOptions, TenantLimits};
+use longhaul_store::{Limits, TenantLimits};
 use rust_decimal::Decimal;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};

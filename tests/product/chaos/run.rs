@@ -1,5 +1,7 @@
 //! One run: a fleet, jobs that come evenly, and what is done to both meanwhile.
 
+#![allow(clippy::print_stdout)]
+
 use super::books;
 use crate::support::fleet::{Fleet, Schedulers};
 use crate::support::{PATIENCE, RESTS, Setup, Vendors, hello, http, now_ms, within};
