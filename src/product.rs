@@ -19,6 +19,7 @@ use longhaul_worker::credentials::Credentials;
 use longhaul_worker::desk::{Desk, Works};
 use longhaul_worker::errands::Errands;
 use longhaul_worker::guard::{Guard, GuardConfig};
+use longhaul_worker::journal::Journal;
 use longhaul_worker::metrics::Metrics;
 use longhaul_worker::probe::ChildLimits;
 use longhaul_worker::wire::{Counting, LiveWire, StoredInputs};
@@ -121,7 +122,7 @@ impl Product {
             storage: self.storage.clone(),
             store: self.store.clone(),
         };
-        Ok(Worker::new(WorkerParts {
+        let worker = Worker::new(WorkerParts {
             store: self.store.clone(),
             connectors: self.connectors.clone(),
             vendors: self.vendors.clone(),
@@ -135,7 +136,10 @@ impl Product {
             drain: Duration::from_secs(config.worker.drain_s),
             chores_every: Duration::from_millis(500),
             learn: config.pacing.learn,
-        }))
+        });
+        // A store that may forget its newest second is told from here what had left.
+        let forgets = !config.store.is_embedded() && config.store.durability == "everysec";
+        Ok(if forgets { worker.with_journal(Journal::open(&folder)?) } else { worker })
     }
 
     /// The API; `beside` is the worker of this process with its metrics.

@@ -11,6 +11,8 @@
     reason = "each test binary uses its part"
 )]
 
+pub mod cluster;
+pub mod fleet;
 pub mod redis;
 
 use longhaul_sandbox::{Books, Options, Request, Sandbox};
@@ -164,6 +166,7 @@ impl Vendors {
 }
 
 /// How a server is set up.
+#[derive(Clone)]
 pub struct Setup {
     folder: Arc<TempDir>,
     text: String,
@@ -244,6 +247,19 @@ impl Setup {
     pub fn beyond_loopback(mut self) -> Self {
         self.address = "0.0.0.0";
         self
+    }
+
+    /// Processes whose wall clock is this many seconds off, by Debian's faketime. Their monotonic clock stays true.
+    pub fn wall_clock_off_by(self, seconds: i64) -> Self {
+        let machines = std::fs::read_dir("/usr/lib").expect("/usr/lib").filter_map(Result::ok);
+        let library = machines.map(|entry| entry.path().join("faketime/libfaketimeMT.so.1")).find(|path| path.exists());
+        let library = library.expect("faketime is there (tests/run setup)");
+        let mut set = self.env("LD_PRELOAD", &library.display().to_string());
+        // Probes of outputs are processes of their own: the shift holds for each.
+        for (name, value) in [("FAKETIME", format!("{seconds:+}")), ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned())] {
+            set = set.env(name, &value);
+        }
+        set
     }
 
     /// A command that `serve` is started through: it gets the binary and its arguments behind its own.
@@ -383,6 +399,11 @@ impl Server {
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id().unwrap_or_default()
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_none()
     }
 
     /// `kill -9`.

@@ -16,6 +16,7 @@ pub struct Redis {
     port: u16,
     folder: TempDir,
     child: Option<Child>,
+    fsync: &'static str,
 }
 
 impl Redis {
@@ -26,9 +27,16 @@ impl Redis {
         redis
     }
 
+    /// One that writes its file to disk every second.
+    pub async fn everysec() -> Self {
+        let mut redis = Self { fsync: "everysec", ..Self::away().await };
+        redis.again().await;
+        redis
+    }
+
     /// One that is not started yet.
     pub async fn away() -> Self {
-        Self { port: free_port().await, folder: tempfile::tempdir().expect("a folder"), child: None }
+        Self { port: free_port().await, folder: tempfile::tempdir().expect("a folder"), child: None, fsync: "always" }
     }
 
     /// As `[store] url` has it.
@@ -48,7 +56,7 @@ impl Redis {
         // A test that is killed takes the server with it.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "redis-server", "--port", &self.port.to_string()]);
-        command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "yes", "--appendfsync", "always"]);
+        command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "yes", "--appendfsync", self.fsync]);
         command.args(["--loglevel", "warning", "--dir"]).arg(self.folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
         self.child = Some(command.spawn().expect("redis-server and setpriv are there (tests/run setup)"));

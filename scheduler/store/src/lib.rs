@@ -26,7 +26,7 @@ pub use copy::{Contents, Copied, CopyProgress, copy};
 pub use durations::{Sketch, Took};
 pub use limits::{Amounts, Estimate, Limits, Meter, Month, Pace, Rate, TenantLimits, TenantRow, WaitReason, Waiting};
 pub use model::*;
-pub use open_any::{Access, Durability, Finding, OpenOptions, check_url, examine, open, shown_url};
+pub use open_any::{Access, Durability, Finding, OpenOptions, examine, open, shown_url};
 pub use pacing::{Forecasts, Outlook};
 pub use record::*;
 pub use redis::{RedisOptions, RedisStore};

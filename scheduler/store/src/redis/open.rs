@@ -192,7 +192,7 @@ async fn there(link: &Link, parameters: &Parameters) -> StoreResult<u32> {
     if row.maybe()?.is_some() {
         return Err(StoreError::Refused(format!(
             "a copy into {shown} ended early or did not agree with its source: it holds a part only; remove every key below \
-             prefix {0} (redis-cli --scan --pattern '{0}[:{{]*' | xargs redis-cli unlink) and copy again",
+             prefix {0} (redis-cli --scan --pattern '{0}[:{{]*' | xargs -d '\\n' redis-cli unlink) and copy again",
             parameters.prefix
         )));
     }

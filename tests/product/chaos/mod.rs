@@ -1,0 +1,180 @@
+//! A fleet on a real Redis while everything dies around it: nothing is lost, nothing is bought twice, nothing is billed
+//! twice, no limit is passed, and nothing has to be restarted that was not killed.
+//!
+//! Each scenario takes about ten seconds; `LONGHAUL_CHAOS_S=60 LONGHAUL_CHAOS_JOBS=2000` is the full run (tests/README.md),
+//! `LONGHAUL_SEED` repeats one's choices. The full run waits for every job; the short one lets a start be that never arrived
+//! and is looked for at its vendor, which takes two minutes before a person is asked.
+
+mod books;
+mod run;
+
+use crate::support::cluster::Cluster;
+use crate::support::fleet::Fleet;
+use crate::support::redis::Redis;
+use crate::support::until;
+use rand::RngExt;
+use run::{Chaos, LEASE};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How far a wrong wall clock is off.
+const HOUR_S: i64 = 3_600;
+/// Polls that a worker has under way when it is frozen.
+const HELD: usize = 4;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_and_schedulers_killed_at_random() {
+    let redis = Redis::everysec().await;
+    let mut run = Chaos::new("kill -9 of a process every 2 s", &redis.url(), "everysec").await;
+    run.start(3).await;
+    run.disturbed(Duration::from_secs(2), async |fleet, dice, _| {
+        let nth = dice.random_range(0..fleet.members.len());
+        fleet.kill(nth).await;
+    })
+    .await;
+    run.settle().await.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_connection_to_redis_killed_every_second() {
+    let redis = Redis::everysec().await;
+    let mut run = Chaos::new("CLIENT KILL every second", &redis.url(), "everysec").await;
+    run.loses_starts = false;
+    run.start(3).await;
+    let kill = async |kind: &str| {
+        let told = redis.ask(&format!("CLIENT KILL TYPE {kind}")).await.expect("an answer");
+        told.trim_start_matches(':').parse::<u32>().expect("a count")
+    };
+    let mut killed = 0;
+    run.disturbed(Duration::from_secs(1), async |_, _, _| {
+        killed += kill("normal").await + kill("pubsub").await;
+    })
+    .await;
+    // Five processes with one of each.
+    assert!(killed >= 10 * u32::try_from(run.length.as_secs()).unwrap() / 2, "{killed} connections were killed");
+    run.settle().await.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_killed_twice_and_started_with_its_file() {
+    let mut redis = Redis::everysec().await;
+    let mut run = Chaos::new("kill -9 of redis-server, twice", &redis.url(), "everysec").await;
+    run.start(3).await;
+    run.disturbed(run.length / 3, async |_, dice, nth| {
+        if nth < 2 {
+            redis.kill().await;
+            tokio::time::sleep(Duration::from_millis(dice.random_range(0..1_500))).await;
+            redis.again().await;
+        }
+    })
+    .await;
+    run.settle().await.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_of_a_cluster_killed_and_back_as_a_replica() {
+    let mut cluster = Cluster::start().await;
+    let mut run = Chaos::new("kill -9 of a Cluster's primary", &cluster.url(), "strict").await;
+    run.start(3).await;
+    let mut killed = None;
+    run.disturbed(run.length / 4, async |_, dice, nth| match (nth, killed) {
+        (0, _) => {
+            let primaries = cluster.primaries().await;
+            let one = primaries[dice.random_range(0..primaries.len())];
+            cluster.kill(one).await;
+            cluster.healed().await;
+            killed = Some(one);
+        }
+        (2, Some(one)) => {
+            cluster.again(one).await;
+            cluster.whole().await;
+        }
+        _ => {}
+    })
+    .await;
+    run.settle().await.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_frozen_past_its_lease_changes_nothing_when_it_wakes() {
+    let redis = Redis::everysec().await;
+    let mut run = Chaos::new("SIGSTOP of a worker past its lease", &redis.url(), "everysec").await;
+    let hold = json!({"vendor": "a2a", "route": "poll", "fault": "slow", "hold_s": LEASE.as_secs(), "count": HELD});
+    run.vendors.fault(hold).await;
+    // One worker is alone with the first jobs, so that it is the one that is in the middle of their polls.
+    run.start(1).await;
+    let (setup, books) = (run.setup.clone(), run.vendors.books.clone());
+    let (mut held, mut before) = (Vec::new(), BTreeMap::new());
+    run.disturbed(LEASE / 2, async |fleet, _, nth| match nth {
+        0 => {
+            held = until("polls are under way", async || {
+                let polls = books.requests(Some("a2a")).into_iter().filter(|call| call.route == "poll");
+                let asks: Vec<String> =
+                    polls.filter(|call| call.status.is_none()).filter_map(|call| call.body).collect();
+                (asks.len() == HELD).then_some(asks)
+            })
+            .await;
+            fleet.named("worker-0").signal("STOP");
+            for name in ["worker-1", "worker-2"] {
+                fleet.add(&setup, "worker", name).await;
+            }
+        }
+        4 => {
+            // By now the others have had its jobs for more than a lease.
+            before = ended(fleet).await;
+            fleet.named("worker-0").signal("CONT");
+        }
+        _ => {}
+    })
+    .await;
+    let is_held = |job: &Value| held.iter().any(|ask| ask.contains(job["vendor_job_id"].as_str().unwrap_or("none")));
+    assert_eq!(before.values().filter(|(job, _)| is_held(job)).count(), HELD, "others finished what it was at");
+    let run = run.settle().await;
+    let after = ended(&run.fleet).await;
+    for (id, was) in &before {
+        assert_eq!(&after[id], was, "what ended while it slept is as it was");
+    }
+    let lost = async |name: &str| run.fleet.named(name).metric("longhaul_leases_lost_total", &[]).await;
+    assert!(lost("worker-0").await >= f64::from(HELD as u32), "its commits came too late");
+    for name in ["worker-1", "worker-2"] {
+        assert_eq!(lost(name).await as u32, 0, "{name}");
+    }
+    run.stop().await;
+}
+
+/// Every ended job with its history.
+async fn ended(fleet: &Fleet) -> BTreeMap<String, (Value, Vec<Value>)> {
+    let jobs = run::all_jobs(&fleet.scheduler().url).await.expect("a scheduler answers");
+    let mut found = BTreeMap::new();
+    for (id, job) in jobs.into_iter().filter(|(_, job)| job["state"] == "succeeded") {
+        let events = fleet.scheduler().events(&id).await;
+        found.insert(id, (job, events));
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_whose_clock_is_an_hour_off() {
+    let redis = Redis::everysec().await;
+    let mut run = Chaos::new("one worker's clock an hour off", &redis.url(), "everysec").await;
+    run.loses_starts = false;
+    run.start(1).await;
+    for (name, off) in [("ahead", HOUR_S), ("behind", -HOUR_S)] {
+        let setup = run.setup.clone().wall_clock_off_by(off);
+        run.fleet.add(&setup, "worker", name).await;
+    }
+    run.disturbed(run.length, async |_, _, _| {}).await;
+    let run = run.settle().await;
+    for (name, off) in [("ahead", HOUR_S), ("behind", -HOUR_S)] {
+        let worker = run.fleet.named(name);
+        assert!(worker.metric("longhaul_steps_total", &[]).await > 10.0, "{name} had a part in it");
+        // A line of its log begins with its time.
+        let log = worker.log_text();
+        let said =
+            log.lines().find_map(|line| chrono::DateTime::parse_from_rfc3339(line.split_whitespace().next()?).ok());
+        let said = said.expect("a time").timestamp();
+        assert!((said - crate::support::now_ms() / 1_000 - off).abs() < HOUR_S / 2, "its clock is off: {log}");
+    }
+    run.stop().await;
+}
