@@ -252,9 +252,10 @@ impl Product {
     }
 
     /// Opens the API and its maintenance; resolves when both are done after a stop.
-    async fn answer(&self, api: &Arc<Api>, door: Door, stop: &CancellationToken) -> anyhow::Result<()> {
+    async fn answer(&self, api: &Arc<Api>, mut door: Door, stop: &CancellationToken) -> anyhow::Result<()> {
         let running = services::start_all(api);
         door.opening.opened(api.clone());
+        door.answer();
         let (listen, connectors) = (door.listen, self.connectors.len());
         info!(listen = %listen, connectors, "longhaul is ready on http://{listen}");
         stop.cancelled().await;
