@@ -8,6 +8,7 @@ use crate::figures::{mib, percentiles, round};
 use crate::in_memory::{Bench, all_succeeded};
 use crate::machine;
 use crate::pattern::{APART_MS, Engine, Fresh, POLLS, STEPS, open_redis};
+use crate::redis_server::Redis;
 use anyhow::Context;
 use clap::Args;
 use longhaul_registry::Step;
@@ -48,6 +49,9 @@ pub struct Hand {
     /// The store's servers
     #[arg(long)]
     url: String,
+    /// Every answer waits for the disk
+    #[arg(long)]
+    strict: bool,
     /// Steps in work at one time
     #[arg(long)]
     concurrency: usize,
@@ -81,7 +85,7 @@ async fn one(options: &Options, processes: usize) -> Outcome<Value> {
     let folder = tempfile::tempdir()?;
     let mut hands = Vec::with_capacity(processes);
     for nth in 0..processes {
-        hands.push(Process::start(&redis.url(), options.concurrency / processes.max(1), &folder, nth).await?);
+        hands.push(Process::start(redis, options.concurrency / processes.max(1), &folder, nth).await?);
     }
     let served = fresh.begin().await?;
     let begun = fresh.clock.monotonic();
@@ -171,10 +175,13 @@ struct Process {
 }
 
 impl Process {
-    async fn start(url: &str, concurrency: usize, folder: &TempDir, nth: usize) -> Outcome<Self> {
+    async fn start(redis: &Redis, concurrency: usize, folder: &TempDir, nth: usize) -> Outcome<Self> {
         let log = folder.path().join(format!("{nth}.log"));
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["fleet-worker", "--url", url, "--concurrency"]).arg(concurrency.to_string());
+        command.args(["fleet-worker", "--url", &redis.url(), "--concurrency"]).arg(concurrency.to_string());
+        if redis.strict() {
+            command.arg("--strict");
+        }
         command.arg("--log").arg(&log).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn()?;
         let input = child.stdin.take().context("no way in")?;
@@ -203,7 +210,7 @@ impl Process {
 /// Whatever stood in the way.
 pub async fn hand(hand: Hand) -> Outcome<()> {
     let clock = Arc::new(SystemClock::default());
-    let store = open_redis(&hand.url, clock.clone()).await?;
+    let store = open_redis(&hand.url, hand.strict, clock.clone()).await?;
     let bench = Bench::new(store.clone(), u64::MAX, 0);
     let worker = bench.worker(clock, hand.concurrency)?;
     println!("ready");

@@ -8,7 +8,8 @@ use clap::ValueEnum;
 use longhaul_registry::JobRequest;
 use longhaul_store::clock::{Clock, SystemClock};
 use longhaul_store::{
-    Estimate, Job, JobBody, NewEvent, RedisOptions, RedisStore, SqliteOptions, SqliteStore, Store, Submission,
+    Durability, Estimate, Job, JobBody, NewEvent, RedisOptions, RedisStore, SqliteOptions, SqliteStore, Store,
+    Submission,
 };
 use serde_json::{Value, json};
 use std::ops::Range;
@@ -52,6 +53,19 @@ impl Engine {
             Self::Cluster => ("redis-cluster", "everysec"),
         }
     }
+
+    /// Starts the servers that it needs, if any.
+    ///
+    /// # Errors
+    /// Where one does not start.
+    pub async fn start(self) -> Outcome<Option<Redis>> {
+        Ok(match self {
+            Self::Sqlite => None,
+            Self::Redis => Some(Redis::single(Fsync::Everysec).await?),
+            Self::RedisStrict => Some(Redis::single(Fsync::Always).await?),
+            Self::Cluster => Some(Redis::cluster(Fsync::Everysec).await?),
+        })
+    }
 }
 
 /// A new store that goes when this does.
@@ -72,20 +86,15 @@ impl Fresh {
     /// Where it cannot be made.
     pub async fn open(engine: Engine, folder: Option<PathBuf>) -> Outcome<Self> {
         let clock = Arc::new(SystemClock::default());
-        let redis = match engine {
-            Engine::Sqlite => {
-                let folder = match folder {
-                    Some(folder) => tempfile::tempdir_in(folder)?,
-                    None => tempfile::tempdir()?,
-                };
-                let store = SqliteStore::open(folder.path().join("bench.db"), SqliteOptions::default(), clock.clone())?;
-                return Ok(Self { store: Arc::new(store), clock, redis: None, _folder: Some(folder) });
-            }
-            Engine::Redis => Redis::single(Fsync::Everysec).await?,
-            Engine::RedisStrict => Redis::single(Fsync::Always).await?,
-            Engine::Cluster => Redis::cluster(Fsync::Everysec).await?,
+        let Some(redis) = engine.start().await? else {
+            let folder = match folder {
+                Some(folder) => tempfile::tempdir_in(folder)?,
+                None => tempfile::tempdir()?,
+            };
+            let store = SqliteStore::open(folder.path().join("bench.db"), SqliteOptions::default(), clock.clone())?;
+            return Ok(Self { store: Arc::new(store), clock, redis: None, _folder: Some(folder) });
         };
-        let store = open_redis(&redis.url(), clock.clone()).await?;
+        let store = open_redis(&redis.url(), redis.strict(), clock.clone()).await?;
         Ok(Self { store, clock, redis: Some(redis), _folder: None })
     }
 
@@ -137,8 +146,10 @@ impl Fresh {
 ///
 /// # Errors
 /// The store's.
-pub async fn open_redis(url: &str, clock: Arc<SystemClock>) -> Outcome<Arc<dyn Store>> {
-    Ok(Arc::new(RedisStore::open(url, RedisOptions::default(), clock).await?))
+pub async fn open_redis(url: &str, strict: bool, clock: Arc<SystemClock>) -> Outcome<Arc<dyn Store>> {
+    let durability = if strict { Durability::Strict } else { Durability::Everysec };
+    let options = RedisOptions { durability, ..RedisOptions::default() };
+    Ok(Arc::new(RedisStore::open(url, options, clock).await?))
 }
 
 /// A job as the API would submit it, due now.

@@ -32,7 +32,7 @@ pub struct Options {
 pub async fn run(options: Options) -> Outcome<Value> {
     let fresh = Fresh::open(options.store, None).await?;
     let submitter = match &fresh.redis {
-        Some(redis) => open_redis(&redis.url(), fresh.clock.clone()).await?,
+        Some(redis) => open_redis(&redis.url(), redis.strict(), fresh.clock.clone()).await?,
         None => fresh.store.clone(),
     };
     let ender = Ender::new(fresh.store.clone(), fresh.clock.clone(), u64::MAX, true);

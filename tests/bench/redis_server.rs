@@ -82,6 +82,11 @@ impl Redis {
         Ok(cluster)
     }
 
+    /// Whether every answer waits for the disk.
+    pub fn strict(&self) -> bool {
+        self.fsync == Fsync::Always
+    }
+
     /// Their ports.
     pub fn ports(&self) -> impl Iterator<Item = u16> {
         self.nodes.iter().map(|node| node.port)

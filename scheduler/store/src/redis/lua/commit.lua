@@ -106,8 +106,9 @@ local function apply(c, m, at)
     call('HSET', jkey(id), 'al', cmsgpack.pack(known))
   end
   if c[23] then teach(c[23]) end
-  save(id, m, 'h', c[5])
-  save_all(id, fields)
+  fields[#fields + 1] = 'h'
+  fields[#fields + 1] = c[5]
+  save_all(id, m, fields)
   -- A poll that brought nothing new is nothing to watch.
   if #c[15] > 0 or m[STATE] ~= was then tell(id, m) end
   return {1, m[REV], m[SEQ], freed and m[CONN] or '', relieved, was_slot == 0 and m[SLOT] or 0}

@@ -160,12 +160,13 @@ local function state(id, m, to)
   call('ZADD', P .. 'js:' .. to, m[CREATED], id)
   m[STATE] = to
 end
-local function save(id, m, ...)
-  call('HSET', jkey(id), 'm', cmsgpack.pack(m), ...)
+local function save(id, m)
+  call('HSET', jkey(id), 'm', cmsgpack.pack(m))
 end
--- Fields beyond what one call may take go in pieces.
-local function save_all(id, fields)
-  for from = 1, #fields, 200 do
+-- The same with other fields; those beyond what one call may take go in pieces.
+local function save_all(id, m, fields)
+  call('HSET', jkey(id), 'm', cmsgpack.pack(m), unpack(fields, 1, math.min(200, #fields)))
+  for from = 201, #fields, 200 do
     call('HSET', jkey(id), unpack(fields, from, math.min(from + 199, #fields)))
   end
 end

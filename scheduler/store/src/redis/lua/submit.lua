@@ -19,8 +19,9 @@ for a = 2, #ARGV do
     ledger(j[16])
     local z, score, at = stand(m)
     enter(id, m, z, score, at)
-    save(id, m, 'h', j[11], 'b', j[12])
-    save_all(id, fields)
+    local n = #fields
+    fields[n + 1], fields[n + 2], fields[n + 3], fields[n + 4] = 'h', j[11], 'b', j[12]
+    save_all(id, m, fields)
     if #j[19] > 0 then
       call('HSET', jkey(id), 'es', cmsgpack.pack(j[19]))
       if m[SLOT] == 1 then reserve(id, m, j[19]) end
