@@ -485,6 +485,9 @@ mod tests {
         metrics.service_failed("prune");
         metrics.set_limits(&row(), 0);
         metrics.set_budgets(&[spender()]);
+        metrics.set_oldest_due(None);
+        metrics.duty("gauges", true);
+        metrics.places_mended("flux", 1, 0);
         metrics
     }
 
