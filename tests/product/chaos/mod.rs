@@ -11,7 +11,7 @@ mod run;
 use crate::support::cluster::Cluster;
 use crate::support::fleet::Fleet;
 use crate::support::redis::Redis;
-use crate::support::until;
+use crate::support::{http, until};
 use rand::RngExt;
 use run::{Chaos, LEASE};
 use serde_json::{Value, json};
@@ -148,9 +148,9 @@ async fn a_worker_frozen_past_its_lease_changes_nothing_when_it_wakes() {
 
 /// Every ended job with its history.
 async fn ended(fleet: &Fleet) -> BTreeMap<String, (Value, Vec<Value>)> {
-    let jobs = run::all_jobs(&fleet.scheduler().url).await.expect("a scheduler answers");
+    let jobs = run::list(&http(), &fleet.scheduler().url, "succeeded").await.expect("a scheduler answers");
     let mut found = BTreeMap::new();
-    for (id, job) in jobs.into_iter().filter(|(_, job)| job["state"] == "succeeded") {
+    for (id, job) in jobs {
         let events = fleet.scheduler().events(&id).await;
         found.insert(id, (job, events));
     }

@@ -2,15 +2,18 @@
 
 use super::books;
 use crate::support::fleet::{Fleet, Schedulers};
-use crate::support::{PATIENCE, RESTS, Setup, Vendors, hello, http, now_ms, within};
+use crate::support::{PATIENCE, Setup, Vendors, hello, http, now_ms, within};
 use futures::StreamExt;
 use longhaul_registry::{LostStart, Registry};
 use rand::rngs::StdRng;
 use rand::SeedableRng;
+use reqwest::Client;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// States that a job leaves by itself.
+const MOVING: &str = "queued,starting,running,needs_input,collecting";
 /// How long an ordinary job takes at its vendor.
 pub const PACE: Duration = Duration::from_secs(1);
 /// As `[worker] lease_s` has it.
@@ -49,6 +52,8 @@ pub struct Chaos {
     pub limits: BTreeMap<&'static str, usize>,
     /// Starts may have been lost with whoever sent them.
     pub loses_starts: bool,
+    /// A client of the run's own.
+    pub http: Client,
     long: bool,
     what: &'static str,
 }
@@ -99,6 +104,7 @@ impl Chaos {
             plan: (0..jobs).map(planned).collect(),
             limits,
             loses_starts: true,
+            http: http(),
             long: seconds > SHORT.0,
             what,
         }
@@ -121,7 +127,7 @@ impl Chaos {
         mut harm: impl AsyncFnMut(&mut Fleet, &mut StdRng, usize),
     ) {
         let (length, schedulers) = (self.length, self.fleet.schedulers());
-        let Self { plan, fleet, dice, .. } = self;
+        let Self { plan, fleet, dice, http, .. } = self;
         let began = tokio::time::Instant::now();
         let harming = async {
             let rounds = usize::try_from(length.as_millis() / every.as_millis()).expect("a number");
@@ -130,7 +136,7 @@ impl Chaos {
                 harm(fleet, dice, nth).await;
             }
         };
-        tokio::join!(submit(plan, &schedulers, length.mul_f64(0.75)), harming);
+        tokio::join!(submit(http, plan, &schedulers, length.mul_f64(0.75)), harming);
     }
 
     /// Waits until every job rests, and looks at all there is to look at.
@@ -138,15 +144,14 @@ impl Chaos {
         let scheduler = self.ready().await;
         self.acknowledged(&scheduler).await;
         let began = now_ms();
-        let jobs = within(SETTLED, "every job ended or parked", async || {
-            let jobs = all_jobs(&self.fleet.scheduler().url).await?;
-            let all_rest = self.plan.iter().all(|one| {
-                let job = &jobs[&one.id];
-                RESTS.contains(&state(job)) || (!self.long && self.is_looked_for(one, job))
-            });
-            all_rest.then_some(jobs)
+        let by_id: BTreeMap<&str, &Planned> = self.plan.iter().map(|one| (one.id.as_str(), one)).collect();
+        within(SETTLED, "every job ended or parked", async || {
+            let under_way = list(&self.http, &scheduler, MOVING).await?;
+            let waits = |(id, job): (&String, &Value)| !self.long && self.is_looked_for(by_id[id.as_str()], job);
+            under_way.iter().all(waits).then_some(())
         })
         .await;
+        let jobs = list(&self.http, &scheduler, "").await.expect("a scheduler answers");
         assert_eq!(jobs.len(), self.plan.len(), "a key is one job, however often it was submitted");
         assert_eq!(self.fleet.fallen(), Vec::<String>::new(), "nothing needed a restart");
         let tally = books::check(&self, &jobs).await;
@@ -167,7 +172,7 @@ impl Chaos {
         for member in &self.fleet.members {
             let what = format!("{} is ready", member.name);
             within(READY, &what, async || {
-                let answer = http().get(format!("{}/readyz", member.server.url)).send().await.ok()?;
+                let answer = self.http.get(format!("{}/readyz", member.server.url)).send().await.ok()?;
                 answer.status().is_success().then_some(())
             })
             .await;
@@ -178,7 +183,7 @@ impl Chaos {
     /// Every key names the job that it was acknowledged with.
     async fn acknowledged(&self, url: &str) {
         let again = futures::stream::iter(&self.plan).map(|one| async move {
-            let (id, status) = post(url, one).await.expect("an answer");
+            let (id, status) = post(&self.http, url, one).await.expect("an answer");
             (one, id, status)
         });
         let mut again = again.buffer_unordered(HANDS);
@@ -206,7 +211,7 @@ pub fn state(job: &Value) -> &str {
 }
 
 /// Submits every job until it is acknowledged, evenly over a time.
-async fn submit(plan: &mut [Planned], schedulers: &Schedulers, over: Duration) {
+async fn submit(http: &Client, plan: &mut [Planned], schedulers: &Schedulers, over: Duration) {
     let pause = over / u32::try_from(plan.len()).expect("a number");
     let began = tokio::time::Instant::now();
     let submits = plan.iter_mut().enumerate().map(|(nth, one)| async move {
@@ -216,7 +221,7 @@ async fn submit(plan: &mut [Planned], schedulers: &Schedulers, over: Duration) {
         let what = format!("{} is acknowledged", known.key);
         let id = within(PATIENCE, &what, || {
             let url = schedulers.pick(turns.next().unwrap_or_default());
-            async move { post(&url, known).await.map(|(id, _)| id) }
+            async move { post(http, &url, known).await.map(|(id, _)| id) }
         });
         one.id = id.await;
     });
@@ -224,8 +229,8 @@ async fn submit(plan: &mut [Planned], schedulers: &Schedulers, over: Duration) {
 }
 
 /// Submits once: the job's id and the status, or nothing where nobody could answer.
-async fn post(url: &str, one: &Planned) -> Option<(String, u16)> {
-    let call = http().post(format!("{url}/v1/jobs")).header("idempotency-key", &one.key);
+async fn post(http: &Client, url: &str, one: &Planned) -> Option<(String, u16)> {
+    let call = http.post(format!("{url}/v1/jobs")).header("idempotency-key", &one.key);
     let call = call.header("content-type", "application/json").body(hello(one.vendor, &one.words).to_string());
     let answer = call.timeout(Duration::from_secs(20)).send().await.ok()?;
     let status = answer.status().as_u16();
@@ -238,11 +243,11 @@ async fn post(url: &str, one: &Planned) -> Option<(String, u16)> {
     Some((job["id"].as_str().expect("an id").to_owned(), status))
 }
 
-/// Every job by its id; `None` where nobody could answer.
-pub async fn all_jobs(url: &str) -> Option<BTreeMap<String, Value>> {
+/// The jobs in these states (all where none is named) by their id; `None` where nobody could answer.
+pub async fn list(http: &Client, url: &str, states: &str) -> Option<BTreeMap<String, Value>> {
     let (mut jobs, mut cursor) = (BTreeMap::new(), String::new());
     loop {
-        let answer = http().get(format!("{url}/v1/jobs?limit=500{cursor}")).send().await.ok()?;
+        let answer = http.get(format!("{url}/v1/jobs?state={states}&limit=500{cursor}")).send().await.ok()?;
         let page: Value = serde_json::from_str(&answer.text().await.ok()?).ok()?;
         for job in page["jobs"].as_array()? {
             jobs.insert(job["id"].as_str()?.to_owned(), job.clone());
