@@ -4,7 +4,7 @@ mod door;
 
 pub use door::Door;
 
-use crate::config::{Config, env};
+use crate::config::{Config, Role, env};
 use anyhow::Context;
 use longhaul_registry::{Connector, Registry};
 use longhaul_scheduler::services::Retention;
@@ -74,18 +74,19 @@ impl Product {
     ///
     /// # Errors
     /// Whatever stands in the way, with the next thing to try.
-    pub async fn open(config: Config) -> anyhow::Result<Self> {
+    pub async fn open(config: Config, role: Role) -> anyhow::Result<Self> {
         let registry = registry()?;
         let connectors = Arc::new(config.resolve(&registry)?);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let storage = ArtifactStorage::open(&config.artifacts.url, env::lookup)?;
-        let store = longhaul_store::open(&config.store.url, config.store.opening(Access::Serve), clock.clone()).await?;
+        let options = config.store.opening(Access::Serve, role.as_str());
+        let store = longhaul_store::open(&config.store.url, options, clock.clone()).await?;
         let vendors = longhaul_vendors::catalog();
         store.set_limits(config.limits(&connectors)).await?;
         Ok(Self { registry, connectors, vendors, store, storage, clock, config })
     }
 
-    async fn worker(&self, metrics: Arc<Metrics>) -> anyhow::Result<Worker> {
+    fn worker(&self, metrics: Arc<Metrics>) -> anyhow::Result<Worker> {
         let config = &self.config;
         let observer = Arc::new(Counting(metrics.clone()));
         let guard = Arc::new(Guard::new(GuardConfig { observer, ..GuardConfig::default() }, self.clock.clone())?);
@@ -134,27 +135,11 @@ impl Product {
             lease: Duration::from_secs(config.worker.lease_s),
             drain: Duration::from_secs(config.worker.drain_s),
             chores_every: Duration::from_millis(500),
+            learn: config.pacing.learn,
         });
-        // The embedded store forgets nothing.
-        if config.store.is_embedded() {
-            return Ok(worker);
-        }
-        Ok(worker.with_journal(self.journal().await?))
-    }
-
-    /// The journal of the starts that leave this worker. Its lines carry the store's time.
-    async fn journal(&self) -> anyhow::Result<Arc<Journal>> {
-        let now_ms = loop {
-            match self.store.now_ms().await {
-                Err(StoreError::Unavailable(error)) => warn!("the store's time cannot be read, trying again: {error}"),
-                now_ms => break now_ms?,
-            }
-            tokio::time::sleep(AGAIN).await;
-        };
-        let folder = self.config.journals();
-        Journal::open_free(&folder, now_ms).with_context(|| {
-            format!("starts cannot be written down in {}; make it writable, or name another [worker] staging", folder.display())
-        })
+        // A store that may forget its newest second is told from here what had left.
+        let forgets = !config.store.is_embedded() && config.store.durability == "everysec";
+        Ok(if forgets { worker.with_journal(Journal::open(&folder)?) } else { worker })
     }
 
     /// The API; `beside` is the worker of this process with its metrics.
@@ -188,6 +173,7 @@ impl Product {
                 staging: config.staging(),
                 heartbeat: Duration::from_secs(15),
                 budgeted: config.budgeted(),
+                learn: config.pacing.learn,
             },
             metrics_sources: beside.iter().map(|(_, metrics)| metrics.registry()).collect(),
             worker: beside.map(|(worker, _)| check(worker)),
@@ -203,7 +189,7 @@ impl Product {
             return door.closed().await;
         }
         let metrics = Arc::new(Metrics::default());
-        let worker = self.worker(metrics.clone()).await?;
+        let worker = self.worker(metrics.clone())?;
         let api = self.api(door.listen, Some((&worker, &metrics)));
         let working = tokio::spawn({
             // However the worker ends, the API does not go on taking jobs that nobody works on.
@@ -266,9 +252,10 @@ impl Product {
     }
 
     /// Opens the API and its maintenance; resolves when both are done after a stop.
-    async fn answer(&self, api: &Arc<Api>, door: Door, stop: &CancellationToken) -> anyhow::Result<()> {
+    async fn answer(&self, api: &Arc<Api>, mut door: Door, stop: &CancellationToken) -> anyhow::Result<()> {
         let running = services::start_all(api);
         door.opening.opened(api.clone());
+        door.answer();
         let (listen, connectors) = (door.listen, self.connectors.len());
         info!(listen = %listen, connectors, "longhaul is ready on http://{listen}");
         stop.cancelled().await;
@@ -286,7 +273,7 @@ impl Product {
     /// Where it cannot be set up.
     pub async fn work(self, desk: &Desk, stop: CancellationToken) -> anyhow::Result<()> {
         let metrics = Arc::new(Metrics::default());
-        let worker = self.worker(metrics.clone()).await?;
+        let worker = self.worker(metrics.clone())?;
         desk.opened(Works {
             sight: worker.sight(),
             store: self.store.clone(),

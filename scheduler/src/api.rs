@@ -1,6 +1,7 @@
 //! The state that every handler shares, and the server around it.
 
 use crate::archive::Archive;
+use crate::expected::Expected;
 use crate::metrics::Metrics;
 use crate::services::Retention;
 use crate::tokens::TokenCache;
@@ -47,6 +48,8 @@ pub struct ApiOptions {
     pub heartbeat: Duration,
     /// Tenants that have a monthly budget: their jobs are held against it at the door.
     pub budgeted: BTreeSet<String>,
+    /// Jobs are told to end by how long such jobs took (`[pacing] learn`).
+    pub learn: bool,
 }
 
 impl Default for ApiOptions {
@@ -61,6 +64,7 @@ impl Default for ApiOptions {
             staging: PathBuf::from("./artifacts/.staging"),
             heartbeat: Duration::from_secs(15),
             budgeted: BTreeSet::new(),
+            learn: true,
         }
     }
 }
@@ -105,6 +109,7 @@ pub struct Api {
     pub(crate) worker: Option<WorkerCheck>,
     pub(crate) tokens: TokenCache,
     pub(crate) body_room: Arc<Semaphore>,
+    pub(crate) expected: Expected,
     /// Cancelled when the server drains: streams and long polls end.
     pub(crate) closing: CancellationToken,
 }
@@ -120,6 +125,7 @@ impl Api {
     #[must_use]
     pub fn new(parts: ApiParts) -> Arc<Self> {
         Arc::new(Self {
+            expected: Expected::new(parts.options.learn, parts.connectors.clone()),
             store: parts.store,
             registry: parts.registry,
             vendors: parts.vendors,

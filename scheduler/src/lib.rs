@@ -21,6 +21,7 @@ mod codes;
 mod connectors;
 mod error;
 mod events;
+mod expected;
 mod fields;
 mod inputs;
 mod jobs;

@@ -1,7 +1,7 @@
 //! What the scheduler counts, and the page that lists it.
 
 use longhaul_registry::Unit;
-use longhaul_store::{ConnectorRow, JobState, TenantRow};
+use longhaul_store::{ConnectorRow, Durability, JobState, TenantRow};
 use prometheus_client::encoding::{EncodeLabelSet, prometheus_text, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -67,6 +67,12 @@ const OLDEST_DUE: MetricInfo = MetricInfo {
     labels: "",
     help: "How long the oldest due step that could run has waited; 0 where nothing is late",
 };
+const DURABILITY: MetricInfo = MetricInfo {
+    name: "longhaul_store_durability",
+    kind: "gauge",
+    labels: "mode: strict, everysec",
+    help: "1 for what an acknowledged change is worth; a server of an everysec store that dies may forget its last second",
+};
 const CONNECTOR_UP: MetricInfo = MetricInfo {
     name: "longhaul_connector_state",
     kind: "gauge",
@@ -125,12 +131,13 @@ const PLACES_MENDED: MetricInfo = MetricInfo {
 };
 
 /// Every metric of the scheduler, in the order of the page.
-pub const METRICS: [MetricInfo; 15] = [
+pub const METRICS: [MetricInfo; 16] = [
     SUBMISSIONS,
     REQUESTS,
     REQUEST_SECONDS,
     JOBS,
     OLDEST_DUE,
+    DURABILITY,
     CONNECTOR_UP,
     IN_FLIGHT,
     IN_FLIGHT_LIMIT,
@@ -177,6 +184,11 @@ struct StateLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DurabilityLabels {
+    mode: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ConnectorLabels {
     connector: String,
 }
@@ -218,6 +230,7 @@ pub struct Metrics {
     request_seconds: Latency,
     jobs: Family<StateLabels, Gauge>,
     oldest_due: Family<NoLabels, Gauge<f64, AtomicU64>>,
+    durability: Family<DurabilityLabels, Gauge>,
     connector_state: Family<StateLabels, Gauge>,
     in_flight: Family<ConnectorLabels, Gauge>,
     in_flight_limit: Family<ConnectorLabels, Gauge>,
@@ -248,6 +261,7 @@ impl Metrics {
             request_seconds: Family::new_with_constructor(|| Histogram::new(SECONDS)),
             jobs: Family::default(),
             oldest_due: Family::default(),
+            durability: Family::default(),
             connector_state: Family::default(),
             in_flight: Family::default(),
             in_flight_limit: Family::default(),
@@ -264,6 +278,7 @@ impl Metrics {
         add(&mut registry, REQUEST_SECONDS, metrics.request_seconds.clone());
         add(&mut registry, JOBS, metrics.jobs.clone());
         add(&mut registry, OLDEST_DUE, metrics.oldest_due.clone());
+        add(&mut registry, DURABILITY, metrics.durability.clone());
         add(&mut registry, CONNECTOR_UP, metrics.connector_state.clone());
         add(&mut registry, IN_FLIGHT, metrics.in_flight.clone());
         add(&mut registry, IN_FLIGHT_LIMIT, metrics.in_flight_limit.clone());
@@ -324,6 +339,13 @@ impl Metrics {
 
     pub(crate) fn set_oldest_due(&self, age: Option<Duration>) {
         self.oldest_due.get_or_create(&NoLabels {}).set(age.unwrap_or_default().as_secs_f64());
+    }
+
+    pub(crate) fn set_durability(&self, now: Durability) {
+        for durability in Durability::ALL {
+            let labels = DurabilityLabels { mode: durability.as_str() };
+            self.durability.get_or_create(&labels).set(i64::from(durability == now));
+        }
     }
 
     pub(crate) fn set_connector(&self, connector: &str, now: &str) {
@@ -459,6 +481,7 @@ mod tests {
         metrics.answered("/v1/jobs/{id}", "GET", 404, Duration::from_millis(3));
         metrics.set_jobs(&[("flux".to_owned(), JobState::Running, 3)]);
         metrics.set_connector("flux", "open");
+        metrics.set_durability(Durability::Everysec);
         metrics.service_failed("prune");
         metrics.set_limits(&row(), 0);
         metrics.set_budgets(&[spender()]);
@@ -506,6 +529,8 @@ mod tests {
         let metrics = filled();
         let page = metrics.text(&[], false).unwrap();
         for line in [
+            "longhaul_store_durability{mode=\"strict\"} 0",
+            "longhaul_store_durability{mode=\"everysec\"} 1",
             "longhaul_connector_in_flight{connector=\"flux\"} 7",
             "longhaul_connector_in_flight_limit{connector=\"flux\"} 24",
             "longhaul_connector_pace_requests_per_second{connector=\"flux\"} 3.0",

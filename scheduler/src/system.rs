@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use longhaul_store::Durability;
 use serde::Serialize;
 use std::fmt::Display;
 use std::time::Duration;
@@ -39,7 +40,7 @@ pub(crate) struct Check {
     name: &'static str,
     /// It works.
     ok: bool,
-    /// What is wrong, and what to do.
+    /// What is wrong, and what to do; of a store that works, what it may forget.
     message: Option<String>,
 }
 
@@ -47,6 +48,15 @@ impl Check {
     fn new<E: Display>(name: &'static str, outcome: Result<(), E>) -> Self {
         let message = outcome.err().map(|error| error.to_string());
         Self { name, ok: message.is_none(), message }
+    }
+
+    /// The store's, which says what an acknowledged change is worth where that is less than it could be.
+    fn store<E: Display>(outcome: Result<(), E>, durability: Durability) -> Self {
+        let mut check = Self::new("store", outcome);
+        if check.ok && durability == Durability::Everysec {
+            check.message = Some("everysec: a server that dies may forget the last second it acknowledged".to_owned());
+        }
+        check
     }
 }
 
@@ -75,7 +85,8 @@ pub(crate) async fn readyz(State(api): State<Shared>) -> Response {
         true => Err("the server is stopping; ask another"),
         false => Ok(()),
     };
-    let mut checks = vec![Check::new("store", store), Check::new("storage", storage), Check::new("server", server)];
+    let mut checks =
+        vec![Check::store(store, api.store.durability()), Check::new("storage", storage), Check::new("server", server)];
     if let Some(worker) = &api.worker {
         checks.push(Check::new("worker", in_time(worker()).await));
     }

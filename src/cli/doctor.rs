@@ -7,8 +7,8 @@ use super::output::{list, text};
 use crate::config::{self, Config, env};
 use crate::product::registry;
 use longhaul_store::clock::SystemClock;
+use longhaul_store::examine;
 use longhaul_store::storage::ArtifactStorage;
-use longhaul_store::{Access, SqliteOptions, SqliteStore, Store, open};
 use longhaul_worker::credentials::Credentials;
 use longhaul_worker::guard::{Guard, GuardConfig};
 use serde_json::{Value, json};
@@ -121,41 +121,13 @@ async fn artifacts(url: &str) -> Result<String, String> {
     Ok(format!("{url} can be written"))
 }
 
-/// A fleet's store: reached, and written to.
-async fn shared_store(config: &Config) -> Result<String, String> {
-    let clock = Arc::new(SystemClock::default());
-    let opened = open(&config.store.url, config.store.opening(Access::Beside), clock).await;
-    let store = opened.map_err(|error| error.to_string())?;
-    let ready = store.ready().await.map_err(|error| error.to_string());
-    store.close().await;
-    ready.map(|()| format!("{} answers and takes changes", config.store.shown()))
-}
-
 async fn store(found: &mut Findings, config: &Config) {
-    if !config.store.is_embedded() {
-        found.add("store", shared_store(config).await);
-        return;
-    }
-    let path = config.sqlite_path();
-    let shown = path.display().to_string();
-    if !path.exists() {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let result = match std::fs::metadata(folder) {
-            Ok(meta) if meta.is_dir() => Ok(format!("{shown} will be made at the first start")),
-            _ => Err(format!("{} is no folder; create it, or name another file in [store] url", folder.display())),
-        };
-        found.add("store", result);
-        return;
-    }
     let clock = Arc::new(SystemClock::default());
-    match SqliteStore::open_shared(&path, SqliteOptions::default(), clock) {
-        Ok(store) => {
-            let result =
-                store.check().await.map(|()| format!("{shown} hangs together")).map_err(|error| error.to_string());
-            found.add("store", result);
-            store.close().await;
+    for finding in examine(&config.store.url, config.store.durability(), clock).await {
+        match finding.outcome {
+            Ok(message) if finding.warning => found.warn(finding.about, &message),
+            outcome => found.add(finding.about, outcome),
         }
-        Err(error) => found.add("store", Err(error.to_string())),
     }
 }
 

@@ -179,7 +179,7 @@ pub fn completions(shell: clap_complete::Shell) {
 /// `longhaul tokens …`: on the configured store directly, beside a running server.
 pub async fn tokens(config: Config, output: Output, command: TokensCommand) -> anyhow::Result<()> {
     let clock = Arc::new(SystemClock::default());
-    let store = open(&config.store.url, config.store.opening(Access::Beside), clock).await?;
+    let store = open(&config.store.url, config.store.opening(Access::Beside, "tokens"), clock).await?;
     match command {
         TokensCommand::Create { role, tenant, name } => {
             let role: Role = role.parse().map_err(Exit::usage)?;

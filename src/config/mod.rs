@@ -1,13 +1,16 @@
 //! `longhaul.toml`: read, overridden by the environment, checked whole before anything starts.
 
 pub mod env;
+mod store;
+
+pub use store::{Role, StoreSection};
 
 use longhaul_registry::shape::{Field, Shape, may};
 use longhaul_registry::{
     CONNECTOR_SECTION, Connector, ConnectorConfig, Document, FileProblem, FileProblems, Problem, Registry, Unit,
     resolve,
 };
-use longhaul_store::{Access, Durability, Limits, OpenOptions, TenantLimits};
+use longhaul_store::{Limits, TenantLimits};
 use rust_decimal::Decimal;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,71 +32,6 @@ pub fn filter(text: &str) -> Result<EnvFilter, String> {
 
 /// The file looked for where none is named.
 pub const FILE: &str = "longhaul.toml";
-
-/// Where jobs live.
-#[derive(Clone, Debug, Deserialize)]
-pub struct StoreSection {
-    /// `sqlite:PATH`, or one of [`FLEET`].
-    pub url: String,
-    /// `strict` or `everysec`.
-    pub durability: String,
-}
-
-/// Schemes of stores that many hosts share.
-const FLEET: [&str; 6] =
-    ["redis://", "rediss://", "redis+sentinel://", "rediss+sentinel://", "redis-cluster://", "rediss-cluster://"];
-
-impl StoreSection {
-    /// One process has the whole store, in a file beside it.
-    #[must_use]
-    pub fn is_embedded(&self) -> bool {
-        self.url.starts_with("sqlite:")
-    }
-
-    /// How it is opened.
-    #[must_use]
-    pub fn opening(&self, access: Access) -> OpenOptions {
-        // Nothing else passes the check of the whole file.
-        let durability = Durability::parse(&self.durability).unwrap_or_default();
-        OpenOptions { access, durability, ..OpenOptions::default() }
-    }
-
-    /// The URL without what is secret in it.
-    #[must_use]
-    pub fn shown(&self) -> String {
-        longhaul_store::shown_url(&self.url)
-    }
-
-    fn check(&self) -> Option<Problem> {
-        if let Some(path) = self.url.strip_prefix("sqlite:") {
-            let message = "name a file: sqlite:longhaul.db";
-            return path.is_empty().then(|| Problem::new("store.url", "missing", message));
-        }
-        // The text may hold a password: it is not repeated.
-        let Some(scheme) = FLEET.iter().find(|scheme| self.url.starts_with(**scheme)) else {
-            let message = format!(
-                "names no store; use sqlite:PATH, or {} with host:port for a fleet",
-                FLEET.join(", ").replace(", rediss-cluster", " or rediss-cluster")
-            );
-            return Some(Problem::new("store.url", "not_allowed", message));
-        };
-        let rest = self.url.get(scheme.len()..).unwrap_or_default();
-        let hosts = rest.split(['/', '?']).next().unwrap_or_default();
-        let hosts = hosts.rsplit_once('@').map_or(hosts, |(_, hosts)| hosts);
-        hosts.is_empty().then(|| Problem::new("store.url", "missing", format!("name a host: {scheme}host:6379")))
-    }
-}
-
-/// Which processes read the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// API, maintenance and worker in one process.
-    Serve,
-    /// API and maintenance.
-    Scheduler,
-    /// A worker alone.
-    Worker,
-}
 
 /// Where outputs go.
 #[derive(Clone, Debug, Deserialize)]
@@ -142,6 +80,13 @@ pub struct WorkerSection {
     pub staging: String,
     /// Address and port, or empty.
     pub listen: String,
+}
+
+/// When polls come.
+#[derive(Clone, Debug, Deserialize)]
+pub struct PacingSection {
+    /// By how long such jobs took.
+    pub learn: bool,
 }
 
 /// Notifications out.
@@ -193,6 +138,8 @@ pub struct Config {
     pub retention: RetentionSection,
     /// The worker.
     pub worker: WorkerSection,
+    /// When polls come.
+    pub pacing: PacingSection,
     /// Notifications out.
     pub notify: NotifySection,
     /// Logs.
@@ -239,6 +186,7 @@ const FIELDS: &[Field] = &[
             may("listen", Shape::Text),
         ]),
     ),
+    may("pacing", Shape::Table(&[may("learn", Shape::Flag)])),
     may("notify", Shape::Table(&[may("secret", Shape::Text), may("private_hosts", Shape::List(&Shape::Text))])),
     may("log", Shape::Table(&[may("format", Shape::Word(|| vec!["text", "json"])), may("filter", Shape::Text)])),
     may("connectors", Shape::Map(&Shape::Table(CONNECTOR_SECTION))),
@@ -606,18 +554,6 @@ impl Config {
             }
             None => PathBuf::from("./artifacts.staging"),
         }
-    }
-
-    /// Where the workers of this host write down the starts that leave them.
-    #[must_use]
-    pub fn journals(&self) -> PathBuf {
-        self.staging().join("journals")
-    }
-
-    /// The embedded store's file.
-    #[must_use]
-    pub fn sqlite_path(&self) -> PathBuf {
-        PathBuf::from(self.store.url.trim_start_matches("sqlite:"))
     }
 
     /// The API's default address, for the command line's own calls.

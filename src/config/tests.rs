@@ -15,7 +15,6 @@ fn the_defaults_are_those_of_the_interface() {
     assert_eq!(config.api.listen.to_string(), "127.0.0.1:7070");
     assert_eq!((config.worker.concurrency, config.worker.lease_s), (256, 15));
     assert_eq!((config.artifacts.max_bytes, config.api.max_body_bytes), (4 << 30, 64 << 20));
-    assert_eq!(config.sqlite_path(), PathBuf::from("longhaul.db"));
 }
 
 #[test]

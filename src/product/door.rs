@@ -1,7 +1,7 @@
-//! The API's listener, which answers from the first moment on, and a store that is waited for.
+//! The API's listener, which can answer before the API is there, and a store that is waited for.
 
 use super::{Product, bind};
-use crate::config::Config;
+use crate::config::{Config, Role};
 use anyhow::Context;
 use longhaul_scheduler::{Opening, serve_opening};
 use longhaul_store::StoreError;
@@ -26,11 +26,13 @@ pub struct Door {
     pub opening: Arc<Opening>,
     /// Where it listens.
     pub listen: SocketAddr,
-    serving: JoinHandle<io::Result<()>>,
+    stop: CancellationToken,
+    shut: Option<TcpListener>,
+    serving: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Door {
-    /// Listens; all but `/healthz` answers 503 until an API is there.
+    /// Takes an address; whoever calls there waits until [`Door::answer`].
     ///
     /// # Errors
     /// Where the address is taken or not ours.
@@ -38,20 +40,25 @@ impl Door {
         Self::of(bind(listen, "in [api] listen or with --listen").await?, stop)
     }
 
-    /// The same on a listener that is there.
+    /// The same with a listener that is there.
     ///
     /// # Errors
     /// Where its address cannot be told.
     pub fn of(listener: TcpListener, stop: &CancellationToken) -> anyhow::Result<Self> {
-        let (opening, listen) = (Arc::new(Opening::default()), listener.local_addr()?);
-        let serve = serve_opening(opening.clone(), listener, stop.clone());
+        let (opening, listen) = (Arc::default(), listener.local_addr()?);
+        Ok(Self { opening, listen, stop: stop.clone(), shut: Some(listener), serving: None })
+    }
+
+    /// Answers from now on: until an API is there, all but `/healthz` with 503.
+    pub fn answer(&mut self) {
+        let Some(listener) = self.shut.take() else { return };
+        let serve = serve_opening(self.opening.clone(), listener, self.stop.clone());
         // An API that cannot be reached any more must not leave a worker behind that nobody sees.
-        let ends = stop.clone().drop_guard();
-        let serving = tokio::spawn(async move {
+        let ends = self.stop.clone().drop_guard();
+        self.serving = Some(tokio::spawn(async move {
             let _ends = ends;
             serve.await
-        });
-        Ok(Self { opening, listen, serving })
+        }));
     }
 
     /// Why it is not ready yet.
@@ -64,7 +71,8 @@ impl Door {
     /// # Errors
     /// Where the listener failed.
     pub async fn closed(self) -> anyhow::Result<()> {
-        self.serving.await.context("the API's listener ended by a fault of ours")?.context("the API's listener failed")
+        let Some(serving) = self.serving else { return Ok(()) };
+        serving.await.context("the API's listener ended by a fault of ours")?.context("the API's listener failed")
     }
 }
 
@@ -76,6 +84,7 @@ impl Product {
     /// As [`Product::open`], but for a fleet's store that is away.
     pub async fn open_when_there(
         config: Config,
+        role: Role,
         stop: &CancellationToken,
         waits_for: impl Fn(&dyn Display),
     ) -> anyhow::Result<Option<Self>> {
@@ -83,7 +92,7 @@ impl Product {
         let mut pause = FIRST;
         loop {
             let opened = tokio::select! {
-                opened = Self::open(config.clone()) => opened,
+                opened = Self::open(config.clone(), role) => opened,
                 () = stop.cancelled() => return Ok(None),
             };
             let error = match opened {

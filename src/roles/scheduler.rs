@@ -16,8 +16,9 @@ pub async fn run(mut config: Config, args: SchedulerArgs) -> anyhow::Result<()> 
     }
     tell_of(&config, Role::Scheduler);
     let stop = on_signals()?;
-    let door = Door::at(config.api.listen, &stop).await?;
-    match Product::open_when_there(config, &stop, |why| door.waits_for(why)).await? {
+    let mut door = Door::at(config.api.listen, &stop).await?;
+    door.answer();
+    match Product::open_when_there(config, Role::Scheduler, &stop, |why| door.waits_for(why)).await? {
         Some(product) => product.schedule(door, stop).await,
         None => door.closed().await,
     }

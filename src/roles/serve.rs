@@ -15,8 +15,12 @@ pub async fn run(mut config: Config, args: ServeArgs) -> anyhow::Result<()> {
     }
     tell_of(&config, Role::Serve);
     let stop = on_signals()?;
-    let door = Door::at(config.api.listen, &stop).await?;
-    match Product::open_when_there(config, &stop, |why| door.waits_for(why)).await? {
+    let mut door = Door::at(config.api.listen, &stop).await?;
+    // An embedded store is there at once or not at all; a fleet's may keep it waiting.
+    if !config.store.is_embedded() {
+        door.answer();
+    }
+    match Product::open_when_there(config, Role::Serve, &stop, |why| door.waits_for(why)).await? {
         Some(product) => product.serve(door, stop).await,
         None => door.closed().await,
     }

@@ -33,7 +33,7 @@ pub async fn run(config: Config, args: WorkerArgs) -> anyhow::Result<()> {
         }
         None => None,
     };
-    let product = Product::open_when_there(config, &stop, |why| desk.waits_for(why)).await?;
+    let product = Product::open_when_there(config, Role::Worker, &stop, |why| desk.waits_for(why)).await?;
     if let Some(product) = product {
         product.work(&desk, stop).await?;
     }

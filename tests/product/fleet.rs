@@ -119,8 +119,8 @@ async fn what_a_claim_brings_after_the_stop_is_handed_back_too() {
     let (held_up, straight) = (setup(&slow.url).env(HOURS.0, HOURS.1), setup(&redis.url()).env(HOURS.0, HOURS.1));
     let scheduler = straight.role("scheduler", "scheduler").await;
     let mut first = held_up.role("worker", "first").await;
-    // Jobs with their requests are longer than anything else that is answered here.
-    slow.hold_at(3_000);
+    // Jobs with their requests are longer than anything else that is answered here, wake-ups for all of them included.
+    slow.hold_at(8_000);
     let ids = submit_flux(&scheduler, 20).await;
     until("the answer of a claim is on its way", async || slow.holds().then_some(())).await;
     first.signal("TERM");

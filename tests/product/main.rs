@@ -24,6 +24,7 @@ mod first;
 mod fleet;
 mod kill;
 mod limits;
+mod moving;
 mod ops;
 mod readme;
 mod retention;

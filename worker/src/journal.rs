@@ -8,7 +8,7 @@ use longhaul_registry::{Connector, SentStart};
 use longhaul_store::{Committed, Rules, Signal, Store, StoreError, receive};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -17,12 +17,10 @@ use tracing::{error, info, warn};
 
 /// What left longer ago than this is in any store that came back: Redis writes every second, a replica lags by less.
 const KEPT_MS: i64 = 120_000;
+/// How its files end.
+const KIND: &str = "journal";
 /// A longer file is written anew without what is old.
 const LONG: u64 = 1 << 20;
-/// The journal's name in its folder.
-const FILE: &str = "starts.journal";
-/// Workers of one host at most.
-const WORKERS: u32 = 1000;
 /// Starts that share one write to disk at most.
 const GROUP: usize = 256;
 
@@ -41,8 +39,6 @@ pub struct Journal {
     path: PathBuf,
     writes: Mutex<mpsc::Sender<Entry>>,
     known: Arc<Mutex<HashMap<String, SentStart>>>,
-    /// Held as long as the folder is this worker's.
-    _lock: Option<File>,
 }
 
 struct Entry {
@@ -51,55 +47,26 @@ struct Entry {
 }
 
 impl Journal {
-    /// Opens the journal of a folder that is this worker's alone, with what an earlier worker of the folder left in it.
+    /// Opens a journal of this worker's own in a folder that workers of one machine may share, with what workers that are
+    /// gone left there. One that lives holds its file by a lock and compares it itself.
     ///
     /// # Errors
     /// Where the folder or the file cannot be used.
-    pub fn open(folder: &Path, now_ms: i64) -> io::Result<Arc<Self>> {
-        Self::take(folder, now_ms, HashMap::new(), None)
-    }
-
-    /// Opens the journal of the first folder below this one that no living worker has, together with what is young in those
-    /// of all the others that ended: of several workers on one host fewer may come back.
-    ///
-    /// # Errors
-    /// Where the folder or a file cannot be used, and where a thousand workers live there.
-    pub fn open_free(folder: &Path, now_ms: i64) -> io::Result<Arc<Self>> {
-        let (mut mine, mut left) = (None, HashMap::new());
-        for nth in 0..WORKERS {
-            let place = folder.join(nth.to_string());
-            if !place.exists() && mine.is_some() {
-                break;
-            }
-            std::fs::create_dir_all(&place)?;
-            let lock = OpenOptions::new().create(true).append(true).open(place.join("lock"))?;
-            match lock.try_lock() {
-                Ok(()) if mine.is_none() => mine = Some((place, lock)),
-                Ok(()) => left.extend(read(&place.join(FILE))?),
-                Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(error)) => return Err(error),
-            }
-        }
-        let (place, lock) = mine.ok_or_else(|| io::Error::other("every one of a thousand journals is in use"))?;
-        Self::take(&place, now_ms, left, Some(lock))
-    }
-
-    fn take(
-        folder: &Path,
-        now_ms: i64,
-        mut known: HashMap<String, SentStart>,
-        lock: Option<File>,
-    ) -> io::Result<Arc<Self>> {
+    pub fn open(folder: &Path) -> io::Result<Arc<Self>> {
         std::fs::create_dir_all(folder)?;
-        let path = folder.join(FILE);
-        known.extend(read(&path)?);
-        known.retain(|_, sent| now_ms - sent.sent_at_ms < KEPT_MS);
+        // How old they are is told by the store's time alone: see `lately`.
+        let (known, left) = inherit(folder)?;
+        let path = folder.join(format!("starts-{}.{KIND}", uuid::Uuid::now_v7().simple()));
         let file = rewrite(&path, &known)?;
+        // What they knew is in the new file, on disk.
+        for gone in left {
+            std::fs::remove_file(gone)?;
+        }
         let known = Arc::new(Mutex::new(known));
         let (writes, waiting) = mpsc::channel();
         let writer = Writer { path: path.clone(), file, known: known.clone() };
         std::thread::Builder::new().name("journal".to_owned()).spawn(move || writer.run(&waiting))?;
-        Ok(Arc::new(Self { path, writes: Mutex::new(writes), known, _lock: lock }))
+        Ok(Arc::new(Self { path, writes: Mutex::new(writes), known }))
     }
 
     /// Where it lies.
@@ -189,7 +156,7 @@ async fn remind(
             );
             return Ok(false);
         };
-        let rules = Rules { connector, body: &record.body, now_ms, dice: rand::random::<f64>() };
+        let rules = Rules { connector, body: &record.body, now_ms, dice: rand::random::<f64>(), outlook: None };
         let told = match receive(&record.job, Signal::StartWasSent { sent: sent.clone() }, rules) {
             Ok(told) if told.job != record.job => told,
             Ok(_) => return Ok(false),
@@ -253,13 +220,26 @@ impl Writer {
     }
 }
 
-fn read(path: &Path) -> io::Result<HashMap<String, SentStart>> {
+/// What workers that are gone left in a folder, and their files.
+fn inherit(folder: &Path) -> io::Result<(HashMap<String, SentStart>, Vec<PathBuf>)> {
+    let (mut known, mut left) = (HashMap::new(), Vec::new());
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|kind| kind == KIND) {
+            let file = File::open(&path)?;
+            match file.try_lock() {
+                Ok(()) => known.extend(read(&file)?),
+                Err(TryLockError::WouldBlock) => continue,
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+            left.push(path);
+        }
+    }
+    Ok((known, left))
+}
+
+fn read(file: &File) -> io::Result<HashMap<String, SentStart>> {
     let mut known = HashMap::new();
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(known),
-        Err(error) => return Err(error),
-    };
     for line in BufReader::new(file).lines() {
         // The last line may have been cut short by a crash: its start had not left.
         let Ok(Line { job, sent }) = serde_json::from_str(&line?) else { continue };
@@ -282,11 +262,12 @@ fn rewrite(path: &Path, known: &HashMap<String, SentStart>) -> io::Result<File> 
     let mut file = File::create(&fresh)?;
     file.write_all(&text)?;
     file.sync_all()?;
+    file.try_lock().map_err(|_| io::Error::other("the new journal is another's"))?;
     std::fs::rename(&fresh, path)?;
     if let Some(folder) = path.parent() {
         File::open(folder)?.sync_all()?;
     }
-    OpenOptions::new().append(true).open(path)
+    Ok(file)
 }
 
 #[cfg(test)]
@@ -306,45 +287,28 @@ mod tests {
     #[tokio::test]
     async fn what_left_is_there_after_a_crash_and_what_is_old_or_refused_is_not() {
         let folder = tempfile::tempdir().unwrap();
-        let journal = Journal::open(folder.path(), 0).unwrap();
+        let journal = Journal::open(folder.path()).unwrap();
         journal.leaves("job_old", &sent(1_000)).await.unwrap();
         journal.leaves("job_1", &sent(200_000)).await.unwrap();
         journal.leaves("job_2", &sent(200_001)).await.unwrap();
         journal.refused("job_2");
         journal.leaves("job_3", &sent(200_002)).await.unwrap();
-        // Not closed: a crash. The line that was being written is torn.
-        let path = journal.path().to_owned();
-        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"job\":\"job_4\",\"se").unwrap();
-        let again = Journal::open(folder.path(), 210_000).unwrap();
+        let beside = Journal::open(folder.path()).unwrap();
+        assert!(beside.lately(210_000).is_empty(), "a worker that lives compares its own");
+        // A crash: its locks are gone, and the line that was being written is torn. The copy is as the process would leave it.
+        let crashed = tempfile::tempdir().unwrap();
+        let left = crashed.path().join("starts-gone.journal");
+        let mut text = std::fs::read(journal.path()).unwrap();
+        text.extend(b"{\"job\":\"job_4\",\"se");
+        std::fs::write(&left, text).unwrap();
+        let again = Journal::open(crashed.path()).unwrap();
+        assert!(!left.exists(), "what it knew is in the new one");
         let mut lately = again.lately(210_000);
         lately.sort_by(|a, b| a.0.cmp(&b.0));
         assert_eq!(lately, [("job_1".to_owned(), sent(200_000)), ("job_3".to_owned(), sent(200_002))]);
         again.leaves("job_5", &sent(209_000)).await.unwrap();
-        assert_eq!(
-            Journal::open(folder.path(), 210_000).unwrap().lately(210_000).len(),
-            3,
-            "the torn line ends nothing"
-        );
-    }
-
-    #[tokio::test]
-    async fn workers_of_one_host_have_a_journal_each_and_the_next_one_reads_those_of_the_dead() {
-        let folder = tempfile::tempdir().unwrap();
-        let open = || Journal::open_free(folder.path(), 0).unwrap();
-        let jobs = |journal: &Journal| {
-            let mut jobs: Vec<String> = journal.lately(0).into_iter().map(|(job, _)| job).collect();
-            jobs.sort();
-            jobs
-        };
-        let (one, two, three) = (open(), open(), open());
-        for (journal, job) in [(&one, "job_1"), (&two, "job_2"), (&three, "job_3")] {
-            journal.leaves(job, &sent(0)).await.unwrap();
-        }
-        assert_eq!(jobs(&two), ["job_2"]);
-        drop((one, three));
-        let again = open();
-        assert_eq!(jobs(&again), ["job_1", "job_3"], "and not that of the living one");
-        assert_eq!(again.path(), folder.path().join("0/starts.journal"));
+        let text = std::fs::read_to_string(again.path()).unwrap();
+        assert_eq!(text.lines().count(), 4, "the torn line is gone: {text}");
     }
 
     /// The store came back from before the start: the job stands queued, although its start left.
@@ -361,7 +325,7 @@ mod tests {
         let jobs = ids.map(|id| crate::testing::submission(id, "flux"));
         store.submit(jobs.into()).await.unwrap();
         let now = store.now_ms().await.unwrap();
-        let journal = Journal::open(folder.path(), now).unwrap();
+        let journal = Journal::open(folder.path()).unwrap();
         for id in &ids[..2] {
             journal.leaves(id, &sent(now)).await.unwrap();
         }
@@ -387,7 +351,7 @@ mod tests {
     #[tokio::test]
     async fn it_does_not_grow_without_end() {
         let folder = tempfile::tempdir().unwrap();
-        let journal = Journal::open(folder.path(), 0).unwrap();
+        let journal = Journal::open(folder.path()).unwrap();
         let all = (0..8_000_i64).map(|at| {
             let journal = journal.clone();
             async move { journal.leaves(&format!("job_{at:040}"), &sent(at * 1_000)).await.unwrap() }

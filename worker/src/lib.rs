@@ -13,6 +13,7 @@ pub mod guard;
 pub mod journal;
 pub mod leases;
 pub mod metrics;
+mod outlook;
 pub mod probe;
 mod pulse;
 pub mod redact;

@@ -5,14 +5,15 @@ use crate::chores::{ChoreHands, Chores};
 use crate::journal::Journal;
 use crate::leases::{Leases, hand_back};
 use crate::metrics::Metrics;
+use crate::outlook;
 use crate::pulse::{Pulse, Sight};
 use crate::runner::{Collect, Runner, Wire};
 use apalis_core::worker::Worker as ApalisWorker;
 use apalis_core::worker::context::WorkerContext;
 use futures::FutureExt;
 use longhaul_registry::Connector;
-use longhaul_store::Store;
 use longhaul_store::clock::Clock;
+use longhaul_store::{Forecasts, Store};
 use longhaul_vendors::JobVendor;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,6 +52,8 @@ pub struct WorkerParts {
     pub drain: Duration,
     /// How often chores are looked for.
     pub chores_every: Duration,
+    /// Polls come by how long such jobs took (`[pacing] learn`).
+    pub learn: bool,
 }
 
 /// A worker, ready to run.
@@ -114,6 +117,7 @@ impl Worker {
         let (store, drain) = (parts.store.clone(), parts.drain);
         info!(worker = %name, concurrency = parts.concurrency, "the worker takes work");
         let hands = Hands::default();
+        let forecasts = Arc::new(Forecasts::new(parts.learn, parts.connectors.clone()));
         let runner = Arc::new(Runner {
             store: store.clone(),
             vendors: parts.vendors.iter().map(|vendor| (vendor.name(), vendor.clone())).collect(),
@@ -125,13 +129,14 @@ impl Worker {
             abandon: hands.abandon.clone(),
             metrics: parts.metrics.clone(),
             journal: journal.clone(),
+            forecasts,
         });
         hands.keeping.spawn(leases.clone().keep(store.clone(), parts.lease, hands.renewing.clone()));
         let connectors = parts.connectors.clone();
         let chores = Arc::new(Chores {
             store: store.clone(),
             hands: parts.chores,
-            connectors: parts.connectors,
+            connectors: parts.connectors.clone(),
             worker: name.clone(),
             metrics: parts.metrics,
             every: parts.chores_every,
@@ -139,6 +144,7 @@ impl Worker {
         // However the runtime ends, everything else ends with it.
         let halt = stop.child_token();
         hands.chores.spawn(chores.run(halt.clone(), hands.abandon.clone()));
+        hands.chores.spawn(outlook::keep(runner.forecasts.clone(), store.clone(), halt.clone()));
         if let Some(journal) = journal {
             hands.chores.spawn(compare(journal, store.clone(), connectors, halt.clone()));
         }
@@ -198,7 +204,7 @@ struct Hands {
     chores: TaskTracker,
     /// Steps and chores under way must let go.
     abandon: CancellationToken,
-    /// The renewing of leases.
+    /// The renewing of leases, and the comparing of starts.
     keeping: TaskTracker,
     /// Leases are renewed no more.
     renewing: CancellationToken,
@@ -222,7 +228,7 @@ impl Hands {
         hand_back(store, &held).await;
         self.keeping.close();
         if tokio::time::timeout(LAST_ANSWER, self.keeping.wait()).await.is_err() {
-            warn!("the store did not answer the last renewal");
+            warn!("the store did not answer the last renewal or comparison");
         }
     }
 }

@@ -29,6 +29,7 @@ impl Service for Gauges {
 
     async fn pass(&mut self) -> StoreResult<Duration> {
         self.metrics.set_jobs(&self.store.counts().await?);
+        self.metrics.set_durability(self.store.durability());
         self.metrics.set_oldest_due(self.store.oldest_due().await?);
         let now_ms = self.store.now_ms().await?;
         for row in self.store.connectors().await? {

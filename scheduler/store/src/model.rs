@@ -286,6 +286,16 @@ pub struct Job {
     /// When the vendor accepted: how young a `not_found` is.
     #[serde(default)]
     pub accepted_at: Option<When>,
+    /// When the vendor last said that it runs, from its acceptance on; `None` where the time since then tells nothing of how
+    /// long such jobs take (it asked, it was found again, it was replayed).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs_at: Option<When>,
+    /// How long it took at the vendor, until its success teaches it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took_ms: Option<u64>,
+    /// A webhook made the present poll due.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hinted: bool,
     /// Submit.
     pub created_at: When,
     /// First paid start.
@@ -346,6 +356,9 @@ impl Job {
             outputs_expire_at: None,
             deadline_at: None,
             accepted_at: None,
+            runs_at: None,
+            took_ms: None,
+            hinted: false,
             created_at: When::NOW,
             started_at: None,
             finished_at: None,

@@ -112,14 +112,6 @@ fn engine(url: &str) -> StoreResult<Engine<'_>> {
     }
 }
 
-/// Checks that a URL names an engine, without opening anything.
-///
-/// # Errors
-/// Where it does not, with the schemes that are known.
-pub fn check_url(url: &str) -> StoreResult<()> {
-    engine(url).map(drop)
-}
-
 /// Opens the store that a URL names: `sqlite:PATH`, or Redis: `redis://`, `redis+sentinel://`, `redis-cluster://`, each with
 /// `rediss` for TLS.
 ///

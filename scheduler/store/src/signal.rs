@@ -114,6 +114,7 @@ pub fn receive(job: &Job, signal: Signal, rules: Rules<'_>) -> Result<Transition
             let mut change = change;
             if matches!(job.state, JobState::Running | JobState::NeedsInput) {
                 change.due(Duration::ZERO);
+                change.job().hinted = true;
             }
             Ok(change.out)
         }
@@ -277,6 +278,7 @@ fn reopen(change: &mut Change<'_>, action: Value) {
     job.poll_delay = None;
     job.start_sent = None;
     job.fresh_links = 0;
+    (job.runs_at, job.took_ms, job.hinted) = (None, None, false);
     let deadline = deadline(change);
     change.job().deadline_at = Some(deadline);
 }

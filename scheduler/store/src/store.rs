@@ -2,7 +2,7 @@
 
 use crate::{
     Artifact, Chore, ClaimedChore, ConnectorRow, ConnectorState, Durability, Event, Job, JobBody, JobState, Limits,
-    NewEvent, Pace, Record, StoredExchange, TenantRow, TokenRow, Transition, UsageLine,
+    NewEvent, Pace, Record, Sketch, StoredExchange, TenantRow, TokenRow, Transition, UsageLine,
 };
 use async_trait::async_trait;
 use longhaul_registry::Unit;
@@ -385,6 +385,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Compares connectors' places at their vendors with the jobs themselves and mends what differs; answers what did.
     async fn recount(&self) -> StoreResult<Vec<Recount>>;
+
+    /// How long jobs took at their vendors, by kind of work ([`crate::durations::key`]): what commits told in
+    /// [`Transition::took`], the newest [`crate::durations::GENERATION`] to twice as many of each kind.
+    async fn durations(&self) -> StoreResult<Vec<(String, Sketch)>>;
 
     /// How many jobs stand in each state, by connector.
     async fn counts(&self) -> StoreResult<Vec<(String, JobState, u64)>>;

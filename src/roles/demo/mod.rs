@@ -7,7 +7,7 @@ use crate::cli::args::DemoArgs;
 use crate::cli::client::Client;
 use crate::cli::exit::Exit;
 use crate::cli::output;
-use crate::config;
+use crate::config::{self, Role};
 use crate::product::{Door, Product, on_signals, shown};
 use crate::roles::sandbox::{free_port, make};
 use anyhow::Context;
@@ -48,7 +48,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let config = config::parse("demo", &settings(&scratch.path, out, sandbox_address), &[])?;
     let api_at = free_port().await?;
     let api = format!("http://{}", api_at.local_addr()?);
-    let product = Product::open(config).await?;
+    let product = Product::open(config, Role::Serve).await?;
     let door = Door::of(api_at, &stop)?;
     let running = tokio::spawn(product.serve(door, stop.clone()));
 

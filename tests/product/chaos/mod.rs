@@ -3,7 +3,7 @@
 //!
 //! Each scenario takes about ten seconds; `LONGHAUL_CHAOS_S=60 LONGHAUL_CHAOS_JOBS=2000` is the full run (tests/README.md),
 //! `LONGHAUL_SEED` repeats one's choices. The full run waits for every job; the short one lets a start be that never arrived
-//! and is looked for at its vendor, which takes two minutes before a person is asked.
+//! and is looked for at its vendor, which takes half a minute before a person is asked.
 
 mod books;
 mod run;
@@ -110,7 +110,8 @@ async fn a_worker_frozen_past_its_lease_changes_nothing_when_it_wakes() {
         0 => {
             held = until("polls are under way", async || {
                 let polls = books.requests(Some("a2a")).into_iter().filter(|call| call.route == "poll");
-                let asked: Vec<String> = polls.filter(|call| call.status.is_none()).filter_map(|call| call.body).collect();
+                let asked: Vec<String> =
+                    polls.filter(|call| call.status.is_none()).filter_map(|call| call.body).collect();
                 (asked.len() >= HELD).then_some(asked)
             })
             .await;
@@ -174,7 +175,8 @@ async fn a_worker_whose_clock_is_an_hour_off() {
         assert!(worker.metric("longhaul_steps_total", &[]).await > 10.0, "{name} had a part in it");
         // A line of its log begins with its time.
         let log = worker.log_text();
-        let said = log.lines().find_map(|line| chrono::DateTime::parse_from_rfc3339(line.split_whitespace().next()?).ok());
+        let said =
+            log.lines().find_map(|line| chrono::DateTime::parse_from_rfc3339(line.split_whitespace().next()?).ok());
         let said = said.expect("a time").timestamp();
         assert!((said - crate::support::now_ms() / 1_000 - off).abs() < HOUR_S / 2, "its clock is off: {log}");
     }

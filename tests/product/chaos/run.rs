@@ -1,12 +1,14 @@
 //! One run: a fleet, jobs that come evenly, and what is done to both meanwhile.
 
+#![allow(clippy::print_stdout)]
+
 use super::books;
 use crate::support::fleet::{Fleet, Schedulers};
 use crate::support::{PATIENCE, Setup, Vendors, hello, http, now_ms, within};
 use futures::StreamExt;
 use longhaul_registry::{LostStart, Registry};
-use rand::rngs::StdRng;
 use rand::SeedableRng;
+use rand::rngs::StdRng;
 use reqwest::Client;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -24,8 +26,9 @@ const SHORT: (u64, usize) = (10, 120);
 const KINDS: [&str; 5] = ["flux", "a2a", "runway", "a2a", "flux"];
 /// Submits under way at one time.
 const HANDS: usize = 8;
-/// A lost start is searched for up to two minutes (`find_s` of A2A), then a person has to decide.
-const SETTLED: Duration = Duration::from_secs(240);
+/// A lost start is looked for half a minute (an A2A agent lists late), two at most, then a person has to decide; the rest is
+/// for a busy machine.
+const SETTLED: Duration = Duration::from_secs(300);
 /// When all is over every process is ready within this.
 const READY: Duration = Duration::from_secs(10);
 
@@ -121,11 +124,7 @@ impl Chaos {
     }
 
     /// Submits all jobs over three quarters of the run while `harm` is done, once every `every`.
-    pub async fn disturbed(
-        &mut self,
-        every: Duration,
-        mut harm: impl AsyncFnMut(&mut Fleet, &mut StdRng, usize),
-    ) {
+    pub async fn disturbed(&mut self, every: Duration, mut harm: impl AsyncFnMut(&mut Fleet, &mut StdRng, usize)) {
         let (length, schedulers) = (self.length, self.fleet.schedulers());
         let Self { plan, fleet, dice, http, .. } = self;
         let began = tokio::time::Instant::now();

@@ -16,7 +16,7 @@ pub(crate) use steps::request_hash;
 use crate::leases::{Holding, Leases};
 use longhaul_registry::{ArtifactDraft, Connector, Failure, FailureKind, Retry, Step};
 use longhaul_store::clock::{Clock, StoreTime};
-use longhaul_store::{Claimed, Job, JobBody, JobError, Lease, NewEvent, Store, Transition, When};
+use longhaul_store::{Claimed, Forecasts, Job, JobBody, JobError, Lease, NewEvent, Outlook, Store, Transition, When};
 use longhaul_vendors::JobVendor;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -50,6 +50,8 @@ pub struct Runner {
     pub metrics: Arc<crate::metrics::Metrics>,
     /// Where starts are written down before they leave, if the store may forget them.
     pub journal: Option<Arc<crate::journal::Journal>>,
+    /// What is known of how jobs end.
+    pub forecasts: Arc<Forecasts>,
 }
 
 /// A claimed job and the store's time at the claim.
@@ -78,6 +80,8 @@ pub(crate) struct Hand {
     pub(crate) opened: Vec<Arc<dyn Session>>,
     /// The claim's own request token is used up.
     pub(crate) token_used: bool,
+    /// What was known of its end at the claim.
+    pub(crate) outlook: Outlook,
 }
 
 /// Whether the runner goes on with a job.
@@ -109,6 +113,7 @@ impl Runner {
                 return;
             };
             let Claimed { job, rev, body, lease } = claimed;
+            let outlook = self.forecasts.outlook(&job, &body);
             let mut hand = Hand {
                 job,
                 rev,
@@ -121,6 +126,7 @@ impl Runner {
                 drafts: None,
                 opened: Vec::new(),
                 token_used: false,
+                outlook,
             };
             loop {
                 let flow = self.step(&mut hand).await;
@@ -183,6 +189,7 @@ impl Runner {
             body: &record.body,
             now_ms: self.store.now_ms().await.unwrap_or_default(),
             dice: 0.5,
+            outlook: None,
         };
         let outcome = steps::failed(record.job.step.unwrap_or(Step::Poll), &record.job, failure);
         let transition = longhaul_store::advance(&record.job, outcome, rules);

@@ -161,6 +161,7 @@ struct Bench {
     shelf: Arc<Shelf>,
     /// Requests that each session makes.
     requests: u32,
+    learn: bool,
     stop: CancellationToken,
     _folder: tempfile::TempDir,
 }
@@ -181,7 +182,7 @@ impl Bench {
         let connectors = Arc::new(BTreeMap::from([("acme".to_owned(), Arc::new(connector))]));
         let stop = CancellationToken::new();
         let (store, vendor, shelf) = (Arc::new(store), Arc::new(vendor), Arc::default());
-        Self { store, connectors, vendor, shelf, requests: 0, stop, _folder: folder }
+        Self { store, connectors, vendor, shelf, requests: 0, learn: true, stop, _folder: folder }
     }
 
     fn worker(&self, concurrency: usize) -> Worker {
@@ -198,6 +199,7 @@ impl Bench {
             lease: Duration::from_secs(5),
             drain: Duration::from_secs(5),
             chores_every: Duration::from_millis(20),
+            learn: self.learn,
         })
     }
 
@@ -219,7 +221,7 @@ impl Bench {
         loop {
             let record = self.store.get(id).await.unwrap().unwrap();
             let connector = &self.connectors["acme"];
-            let rules = longhaul_store::Rules { connector, body: &record.body, now_ms: 0, dice: 0.5 };
+            let rules = longhaul_store::Rules { connector, body: &record.body, now_ms: 0, dice: 0.5, outlook: None };
             let signal = Signal::Cancel { reason: None, by: "test".to_owned() };
             let transition = longhaul_store::receive(&record.job, signal, rules).unwrap();
             let applied = self.store.apply(id, record.rev, transition).await.unwrap();
@@ -263,6 +265,30 @@ async fn every_job_is_bought_once_polled_and_collected() {
     let events = bench.store.events(&jobs[7], 0, 100).await.unwrap();
     let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
     assert_eq!(seqs, (1..=u64::try_from(events.len()).unwrap()).collect::<Vec<_>>(), "history has no gaps");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn successes_teach_how_long_jobs_take_where_that_is_wanted() {
+    let mut bench = Bench::new(Acme { polls_wanted: 2, ..Acme::default() });
+    for learn in [false, true] {
+        bench.stop = CancellationToken::new();
+        let jobs = bench.submit_as(if learn { "taught" } else { "untaught" }, 40).await;
+        bench.learn = learn;
+        let working = tokio::spawn(bench.worker(8).run(bench.stop.clone()));
+        bench.until(&jobs, JobState::Succeeded).await;
+        bench.stop.cancel();
+        working.await.unwrap();
+        let known = bench.store.durations().await.unwrap();
+        if !learn {
+            assert!(known.is_empty(), "{known:?}");
+            continue;
+        }
+        let (kind, sketch) = &known[0];
+        assert_eq!(*kind, longhaul_store::durations::key("acme", longhaul_registry::Task::Image, None).unwrap());
+        // One that was looked at much later than it was due teaches nothing: a busy machine may cost some.
+        assert!((1..=40).contains(&sketch.samples()), "{sketch:?}");
+        assert!(sketch.quantile(1.0).unwrap() < 60_000.0);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

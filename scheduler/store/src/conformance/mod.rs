@@ -7,6 +7,7 @@
 
 pub mod claims;
 pub mod commits;
+pub mod durations;
 pub mod duties;
 pub mod ledger;
 pub mod limits;
@@ -64,6 +65,10 @@ macro_rules! each_store_case {
             commits::a_record_is_adopted_once,
             commits::exchanges_are_bounded,
             commits::watchers_are_told_after_the_commit,
+            durations::samples_are_summed_by_kind,
+            durations::a_commit_teaches_once,
+            durations::what_was_long_ago_is_forgotten,
+            durations::kinds_are_bounded,
             ledger::reported_replaces_computed_replaces_estimated,
             ledger::a_reported_zero_replaces_an_estimate,
             ledger::sums_are_exact,

@@ -342,7 +342,7 @@ impl Run {
                 [known.lease.map_or(due, |(_, until)| until), cooling]
             });
             // A full connector may be asked again now and then, should the word of a free place be lost.
-            let asked_again = until - now >= 200 && self.model.waits_for_a_place(now);
+            let asked_again = self.model.waits_for_a_place(now);
             assert!(asked_again || times.into_iter().any(|time| time == until), "told {next_due:?}: nothing's time");
         }
     }

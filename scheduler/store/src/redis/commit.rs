@@ -1,9 +1,9 @@
 //! Transitions: what lies on other slots is claimed, the rest is one script.
 
 use super::draft::{self, Change, Reserve, Stand, artifacts, book, lines, state_code};
-use super::value::{Row, list, maybe, pack, parse, write};
+use super::value::{Row, maybe, pack, parse, write};
 use super::{Inner, amounts, submit};
-use crate::{Committed, Job, JobBody, JobState, Lease, StoreResult, Transition};
+use crate::{Committed, Job, JobBody, JobState, Lease, StoreError, StoreResult, Transition};
 use std::sync::Arc;
 
 /// Exchanges kept a job.
@@ -27,21 +27,34 @@ enum IdClaim {
     Another,
 }
 
+/// A commit that failed inside its script, for a reason of the server's or one of ours.
+fn failed(why: &str) -> StoreError {
+    let why = why.trim_start_matches('-');
+    let full = ["OOM", "MISCONF", "NOREPLICAS"].iter().any(|code| why.starts_with(code));
+    let text = format!("a commit failed: {why}; see what the server's log and memory say");
+    if full { StoreError::Full(text) } else { StoreError::Unavailable(text) }
+}
+
 impl Inner {
-    pub(super) async fn commit(&self, lease: &Lease, rev: u64, transition: Transition) -> StoreResult<Committed> {
+    pub(super) async fn commit(
+        self: &Arc<Self>,
+        lease: &Lease,
+        rev: u64,
+        transition: Transition,
+    ) -> StoreResult<Committed> {
         // One lease commits a revision once: sent again, it is the same commit.
         let nonce = format!("{}.{rev}", lease.fence);
         let fence = i64::try_from(lease.fence).unwrap_or(i64::MAX);
         self.transition(&lease.job, fence, rev, &nonce, transition).await
     }
 
-    pub(super) async fn apply(&self, job: &str, rev: u64, transition: Transition) -> StoreResult<Committed> {
+    pub(super) async fn apply(self: &Arc<Self>, job: &str, rev: u64, transition: Transition) -> StoreResult<Committed> {
         let nonce = self.nonce();
         self.transition(job, -1, rev, &nonce, transition).await
     }
 
     async fn transition(
-        &self,
+        self: &Arc<Self>,
         id: &str,
         fence: i64,
         rev: u64,
@@ -49,12 +62,13 @@ impl Inner {
         transition: Transition,
     ) -> StoreResult<Committed> {
         let now = self.time.now_ms();
-        let Transition { mut job, keep_lease, events, usage, artifacts: found, raws, chores, adopts } = transition;
+        let Transition { mut job, keep_lease, events, usage, artifacts: found, raws, chores, adopts, took } =
+            transition;
         if job.id != id {
             if self.head_of(id).await?.is_none() {
                 return Ok(Committed::Lost);
             }
-            return Err(crate::StoreError::Refused(format!("a transition of {} was committed as {id}", job.id)));
+            return Err(StoreError::Refused(format!("a transition of {} was committed as {id}", job.id)));
         }
         job.resolve(now);
         job.seq = job.seq.saturating_add(u64::try_from(events.len()).unwrap_or(0));
@@ -119,16 +133,20 @@ impl Inner {
             artifacts: ids,
             spend,
             reserve,
+            took: self.lesson(took),
         };
         let shard = self.names.shard_of(id);
-        let mut args = vec![self.common(shard, "")?, pack(&change)?];
-        args.extend(texts);
+        let mut parts = vec![pack(&change)?];
+        parts.extend(texts);
         // What a person is told, and what goes before a paid start.
-        let answer = match fence < 0 || (job.state == JobState::Starting && job.start_sent.is_some()) {
-            true => self.on_shard_sealed(&self.scripts.commit, shard, &args).await?,
-            false => self.on_shard(&self.scripts.commit, shard, &args).await?,
+        let lasting = fence < 0 || (job.state == JobState::Starting && job.start_sent.is_some());
+        let one = if lasting && self.sealer.waits() {
+            parts.insert(0, self.common(shard, "")?);
+            let answer = self.on_shard_sealed(&self.scripts.commit, shard, &parts).await?;
+            super::value::list(answer)?.into_iter().next().ok_or_else(|| super::value::strange("a commit"))?
+        } else {
+            self.commit_grouped(shard, parts).await?
         };
-        let one = list(answer)?.into_iter().next().ok_or_else(|| super::value::strange("a commit"))?;
         if lowers {
             self.relieve(&job.tenant).await?;
         }
@@ -169,6 +187,7 @@ impl Inner {
                 Ok(Committed::Changed(Box::new(now), rev))
             }
             4 => Ok(Committed::Taken),
+            5 => Err(failed(&row.text()?)),
             _ => Ok(Committed::Lost),
         }
     }

@@ -264,6 +264,7 @@ pub(super) struct Change<'a> {
     pub(super) artifacts: Vec<String>,
     pub(super) spend: Vec<String>,
     pub(super) reserve: Reserve,
+    pub(super) took: Option<super::durations::Lesson>,
 }
 
 /// What is set aside for a job after a commit.

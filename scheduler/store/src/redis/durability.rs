@@ -254,8 +254,8 @@ mod tests {
             server((7, 2), true, "everysec", 0),
             server((7, 0), true, "everysec", 1),
         );
-        assert_eq!(strict(&[always.clone()], PLAIN), Ok(Seal::None));
-        assert_eq!(strict(&[newer.clone()], PLAIN), Ok(Seal::Disk));
+        assert_eq!(strict(std::slice::from_ref(&always), PLAIN), Ok(Seal::None));
+        assert_eq!(strict(std::slice::from_ref(&newer), PLAIN), Ok(Seal::Disk));
         assert_eq!(strict(&[backed.clone(), backed], PLAIN), Ok(Seal::Replica));
         let why = strict(&[always, server((7, 0), true, "everysec", 0)], PLAIN).unwrap_err();
         assert!(why.contains("appendfsync always") && why.contains("durability = \"everysec\""), "{why}");
@@ -269,7 +269,7 @@ mod tests {
         let everysec = |meant| decide(std::slice::from_ref(&gone), "redis://db", meant, Durability::Everysec);
         assert!(everysec(PLAIN).unwrap_err().to_string().contains("appendonly no"));
         assert_eq!(everysec(volatile).unwrap(), Seal::None);
-        assert!(strict(&[gone.clone()], volatile).unwrap_err().contains("appendonly no"));
+        assert!(strict(std::slice::from_ref(&gone), volatile).unwrap_err().contains("appendonly no"));
         let evicts = Server { policy: Some("volatile-lru".to_owned()), ..server((7, 4), true, "always", 0) };
         assert!(strict(&[evicts], PLAIN).unwrap_err().contains("maxmemory-policy volatile-lru"));
     }

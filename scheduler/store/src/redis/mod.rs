@@ -19,9 +19,11 @@ mod commit;
 mod draft;
 mod dump;
 mod durability;
+mod durations;
 mod duties;
 mod examine;
 mod gate;
+mod group;
 mod limits;
 mod link;
 mod load;
@@ -73,6 +75,8 @@ pub(in crate::redis) struct Inner {
     /// This process, among those that hear each other's wake-ups.
     me: String,
     cache: Mutex<Cache>,
+    /// Per shard, commits on their way.
+    groups: Vec<group::Group>,
     /// Per shard, a time before which a claim need not look there.
     next: Vec<std::sync::atomic::AtomicI64>,
     /// Which shard a claim begins with.

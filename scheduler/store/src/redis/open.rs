@@ -107,6 +107,7 @@ pub(super) async fn open(url: &str, options: RedisOptions, clock: Arc<dyn Clock>
         time,
         me: format!("{:016x}", rand::random::<u64>()),
         cache: Mutex::default(),
+        groups: (0..shards).map(|_| super::group::Group::default()).collect(),
         next: (0..shards).map(|_| AtomicI64::new(0)).collect(),
         turn: AtomicU32::new(0),
         lost: Mutex::default(),
@@ -191,7 +192,7 @@ async fn there(link: &Link, parameters: &Parameters) -> StoreResult<u32> {
     if row.maybe()?.is_some() {
         return Err(StoreError::Refused(format!(
             "a copy into {shown} ended early or did not agree with its source: it holds a part only; remove every key below \
-             prefix {0} (redis-cli --scan --pattern '{0}[:{{]*' | xargs redis-cli unlink) and copy again",
+             prefix {0} (redis-cli --scan --pattern '{0}[:{{]*' | xargs -d '\\n' redis-cli unlink) and copy again",
             parameters.prefix
         )));
     }

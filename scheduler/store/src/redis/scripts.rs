@@ -41,6 +41,7 @@ pub(super) struct Scripts {
     pub(super) settle: Script,
     pub(super) prune_usage: Script,
     pub(super) prune_key: Script,
+    pub(super) durations: Script,
 }
 
 impl Default for Scripts {
@@ -75,6 +76,7 @@ impl Default for Scripts {
             lead: Script::new(&[include_str!("lua/lead.lua")]),
             step_down: Script::new(&[include_str!("lua/step_down.lua")]),
             meter: shard(include_str!("lua/meter.lua")),
+            durations: shard(include_str!("lua/durations.lua")),
             gate: Script::new(&[include_str!("lua/gate.lua")]),
             decided: Script::new(&[include_str!("lua/decided.lua")]),
             charge: Script::new(&[include_str!("lua/charge.lua")]),

@@ -8,8 +8,8 @@ use super::value::{Row, pack, write};
 use super::{Cache, Inner, RedisStore};
 use crate::{
     Artifact, Changed, Chore, Claim, ClaimedChore, Committed, ConnectorRow, ConnectorState, Durability, Event, Job,
-    JobFilter, JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Recount, Store, StoreError, StoreResult,
-    StoredExchange, Submission, Submitted, TenantRow, TokenRow, Transition, UsageBy, UsageSum,
+    JobFilter, JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Recount, Sketch, Store, StoreError,
+    StoreResult, StoredExchange, Submission, Submitted, TenantRow, TokenRow, Transition, UsageBy, UsageSum,
 };
 use async_trait::async_trait;
 use redis::Value;
@@ -341,6 +341,10 @@ impl Store for RedisStore {
 
     async fn recount(&self) -> StoreResult<Vec<Recount>> {
         self.inner.recount().await
+    }
+
+    async fn durations(&self) -> StoreResult<Vec<(String, Sketch)>> {
+        self.inner.durations().await
     }
 
     async fn counts(&self) -> StoreResult<Vec<(String, JobState, u64)>> {

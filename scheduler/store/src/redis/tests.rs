@@ -2,6 +2,7 @@
 
 mod away;
 mod duties;
+mod grouped;
 mod load;
 mod opening;
 mod seals;

@@ -15,6 +15,7 @@ mod claim;
 mod commit;
 mod draft;
 mod dump;
+mod durations;
 mod duties;
 mod fault;
 mod group;

@@ -6,11 +6,12 @@ use super::fault::{self, Fault, signed};
 use super::submit::{self, Entry};
 use super::writer::{Session, Weight};
 use super::{
-    Changed, SqliteStore, Store, StoreResult, buckets, chores, claim, dump, ledger, load, read, retain, tenants,
+    Changed, SqliteStore, Store, StoreResult, buckets, chores, claim, dump, durations, ledger, load, read, retain,
+    tenants,
 };
 use crate::{
     Artifact, Chore, Claim, Claimed, ClaimedChore, Committed, ConnectorRow, ConnectorState, Event, Job, JobFilter,
-    JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Recount, StoredExchange, Submission, Submitted,
+    JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Recount, Sketch, StoredExchange, Submission, Submitted,
     TenantRow, TokenRow, Transition, UsageBy, UsageSum,
 };
 use async_trait::async_trait;
@@ -370,6 +371,10 @@ impl Store for SqliteStore {
     /// A place is taken and given back in the transaction that moves its job, so there is nothing to mend.
     async fn recount(&self) -> StoreResult<Vec<Recount>> {
         Ok(Vec::new())
+    }
+
+    async fn durations(&self) -> StoreResult<Vec<(String, Sketch)>> {
+        self.readers.read(durations::all).await
     }
 
     async fn counts(&self) -> StoreResult<Vec<(String, JobState, u64)>> {

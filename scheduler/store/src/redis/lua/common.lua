@@ -145,21 +145,28 @@ local function slot(id, m, takes)
   m[SLOT] = takes
   return takes == 0
 end
+-- How the counts of jobs by connector and state change, written once at the end: most moves of a batch cancel out.
+local moves = {}
+local function move(conn, st, by)
+  local name = conn .. '|' .. st
+  moves[name] = (moves[name] or 0) + by
+end
 local function state(id, m, to)
   if m[STATE] == to then return end
   local from = m[STATE]
-  call('HINCRBY', P .. 'n', m[CONN] .. '|' .. from, -1)
-  call('HINCRBY', P .. 'n', m[CONN] .. '|' .. to, 1)
+  move(m[CONN], from, -1)
+  move(m[CONN], to, 1)
   call('ZREM', P .. 'js:' .. from, id)
   call('ZADD', P .. 'js:' .. to, m[CREATED], id)
   m[STATE] = to
 end
-local function save(id, m, ...)
-  call('HSET', jkey(id), 'm', cmsgpack.pack(m), ...)
+local function save(id, m)
+  call('HSET', jkey(id), 'm', cmsgpack.pack(m))
 end
--- Fields beyond what one call may take go in pieces.
-local function save_all(id, fields)
-  for from = 1, #fields, 200 do
+-- The same with other fields; those beyond what one call may take go in pieces.
+local function save_all(id, m, fields)
+  call('HSET', jkey(id), 'm', cmsgpack.pack(m), unpack(fields, 1, math.min(200, #fields)))
+  for from = 201, #fields, 200 do
     call('HSET', jkey(id), unpack(fields, from, math.min(from + 199, #fields)))
   end
 end
@@ -169,19 +176,24 @@ local function ledger(lines)
     call('HSET', P .. 'u:' .. lines[i], lines[i + 1], lines[i + 2])
   end
 end
+-- What watchers are told, in one message at the end.
+local changes = {}
 local function tell(id, m)
-  call('PUBLISH', A[5], cmsgpack.pack({'c', id, m[TENANT], m[SEQ], m[STATE]}))
+  changes[#changes + 1] = {id, m[TENANT], m[SEQ], m[STATE]}
 end
-local function wake()
+-- The end of every script that moves a job or tells of one.
+local function done()
+  for name, by in pairs(moves) do
+    if by ~= 0 then call('HINCRBY', P .. 'n', name, by) end
+  end
+  if #changes > 0 then call('PUBLISH', A[5], cmsgpack.pack({'c', changes})) end
   if woke == 1 then call('PUBLISH', A[5], cmsgpack.pack({'w', A[8], A[4]})) end
 end
 -- The next position: dense where there is one shard; else it tells the time, so that shards can be merged.
 local function position()
+  if A[3] == 1 then return call('HINCRBY', KEYS[1], 'pos', 1) end
   local last = tonumber(call('HGET', KEYS[1], 'pos') or 0)
-  local pos
-  if A[3] == 1 then pos = last + 1 else
-    pos = math.max(last + 64, (now - 1767225600000) * 8192 + A[4])
-  end
+  local pos = math.max(last + 64, (now - 1767225600000) * 8192 + A[4])
   call('HSET', KEYS[1], 'pos', pos)
   return pos
 end

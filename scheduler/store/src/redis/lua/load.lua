@@ -13,8 +13,10 @@ for a = 2, #ARGV do
     for i = 1, #j[18] do call('ZADD', P .. 'lb:' .. j[18][i], m[CREATED], id) end
     local z, score, at = stand(m)
     enter(id, m, z, score, at)
-    save(id, m, 'h', j[15], 'b', j[16])
-    save_all(id, j[17])
+    local fields = j[17]
+    local n = #fields
+    fields[n + 1], fields[n + 2], fields[n + 3], fields[n + 4] = 'h', j[15], 'b', j[16]
+    save_all(id, m, fields)
     if #j[20] > 0 then
       call('HSET', jkey(id), 'es', cmsgpack.pack(j[20]))
       if j[21] == 1 then reserve(id, m, j[20]) end

@@ -12,15 +12,16 @@ for a = 2, #ARGV do
     local fields = j[13]
     history(id, m, j[14], 0, fields)
     slot(id, m, j[7])
-    call('HINCRBY', P .. 'n', m[CONN] .. '|' .. m[STATE], 1)
+    move(m[CONN], m[STATE], 1)
     call('ZADD', P .. 'js:' .. m[STATE], m[CREATED], id)
     if j[17] >= 0 then call('ZADD', P .. 'fin', j[17], id) end
     for i = 1, #j[15] do call('ZADD', P .. 'lb:' .. j[15][i], m[CREATED], id) end
     ledger(j[16])
     local z, score, at = stand(m)
     enter(id, m, z, score, at)
-    save(id, m, 'h', j[11], 'b', j[12])
-    save_all(id, fields)
+    local n = #fields
+    fields[n + 1], fields[n + 2], fields[n + 3], fields[n + 4] = 'h', j[11], 'b', j[12]
+    save_all(id, m, fields)
     if #j[19] > 0 then
       call('HSET', jkey(id), 'es', cmsgpack.pack(j[19]))
       if m[SLOT] == 1 then reserve(id, m, j[19]) end
@@ -31,5 +32,5 @@ for a = 2, #ARGV do
     out[#out + 1] = 1
   end
 end
-wake()
+done()
 return {now, woke, out}

@@ -1,6 +1,6 @@
 //! A strict store on a primary with a replica: what is acknowledged is there too.
 
-use super::server::{cli, start, until_says};
+use super::server::{cli, make_cluster, start, until_says};
 use crate::clock::SystemClock;
 use crate::conformance::{into, job, sent, submission};
 use crate::{Committed, JobState, RedisOptions, RedisStore, Store, StoreError, Submission, Submitted, Transition};
@@ -56,4 +56,37 @@ async fn what_no_replica_confirms_is_not_acknowledged() {
     until_says(primary, &["INFO", "replication"], "state=online").await;
     let again = store.submit(vec![keyed()]).await.unwrap();
     assert!(matches!(&again[..], [Submitted::Same(job)] if job.id == "job_late"), "{again:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_primary_of_a_cluster_confirms_its_own() {
+    let nodes = make_cluster(1);
+    for primary in &nodes[..3] {
+        let port = primary.rsplit_once(':').unwrap().1.parse().unwrap();
+        until_says(port, &["INFO", "replication"], "state=online").await;
+    }
+    let url = format!("redis-cluster://{}", nodes.join(","));
+    let store = RedisStore::open(&url, RedisOptions::default(), Arc::new(SystemClock::default())).await.unwrap();
+    assert!(store.inner.sealer.waits());
+    let one = |n: usize| {
+        let (job, key) = (job(&format!("job_{n}"), "flux"), format!("key {n}"));
+        vec![Submission { idempotency: Some((key, "h".into())), ..submission(job) }]
+    };
+    // Twice: the second finds each key and each job where the first put it.
+    for wanted_new in [true, false] {
+        let answers = futures::future::join_all((0..40).map(|n| store.submit(one(n)))).await;
+        for answer in answers {
+            match &answer.unwrap()[..] {
+                [Submitted::New(_)] => assert!(wanted_new),
+                [Submitted::Same(_)] => assert!(!wanted_new),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    // What was acknowledged a moment ago is on the replicas, whatever becomes of their primaries.
+    let on = |node: &String| {
+        let port = node.rsplit_once(':').unwrap().1.parse().unwrap();
+        cli(port, &["--scan", "--pattern", "*:j:*"]).lines().count()
+    };
+    assert_eq!(nodes[3..].iter().map(on).sum::<usize>(), 40);
 }

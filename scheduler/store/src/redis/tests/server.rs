@@ -62,17 +62,26 @@ pub(super) fn shared() -> &'static str {
 pub(super) fn cluster() -> &'static str {
     static URL: OnceLock<String> = OnceLock::new();
     URL.get_or_init(|| {
-        let args = ["--appendonly", "yes", "--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
-        let nodes: Vec<String> = (0..3).map(|_| format!("127.0.0.1:{}", start(&args))).collect();
-        let mut create = Command::new("redis-cli");
-        create.args(["--cluster", "create"]).args(&nodes).args(["--cluster-yes"]).stdin(Stdio::null());
-        let made = create.output().expect("redis-cli is installed (tests/run setup)");
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stdout));
-        for node in &nodes {
-            until_ok(node);
-        }
+        let nodes = make_cluster(0);
         format!("redis-cluster://{}", nodes.join(","))
     })
+}
+
+/// Three primaries with so many replicas each; all addresses, primaries first.
+pub(super) fn make_cluster(replicas: usize) -> Vec<String> {
+    let args = ["--appendonly", "yes", "--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
+    let more = ["--repl-diskless-sync-delay", "0"];
+    let args = [&args[..], &more].concat();
+    let nodes: Vec<String> = (0..3 * (1 + replicas)).map(|_| format!("127.0.0.1:{}", start(&args))).collect();
+    let mut create = Command::new("redis-cli");
+    create.args(["--cluster", "create"]).args(&nodes).arg("--cluster-replicas").arg(replicas.to_string());
+    let made = create.arg("--cluster-yes").stdin(Stdio::null()).output();
+    let made = made.expect("redis-cli is installed (tests/run setup)");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stdout));
+    for node in &nodes {
+        until_ok(node);
+    }
+    nodes
 }
 
 /// Waits until a node knows the whole Cluster.
