@@ -4,7 +4,7 @@
 
 use super::books;
 use crate::support::fleet::{Fleet, Schedulers};
-use crate::support::{PATIENCE, Setup, Vendors, hello, http, now_ms, within};
+use crate::support::{Setup, Vendors, hello, http, now_ms, within};
 use futures::StreamExt;
 use longhaul_registry::{LostStart, Registry};
 use rand::SeedableRng;
@@ -28,7 +28,7 @@ const KINDS: [&str; 5] = ["flux", "a2a", "runway", "a2a", "flux"];
 const HANDS: usize = 8;
 /// A lost start is looked for half a minute (an A2A agent lists late), two at most, then a person has to decide; the rest is
 /// for a busy machine.
-const SETTLED: Duration = Duration::from_secs(300);
+pub const SETTLED: Duration = Duration::from_secs(300);
 /// When all is over every process is ready within this.
 const READY: Duration = Duration::from_secs(10);
 
@@ -87,7 +87,8 @@ impl Chaos {
         let limits = BTreeMap::from([("flux", places), ("runway", places.div_ceil(2))]);
         let caps: BTreeMap<&str, usize> = limits.keys().map(|vendor| (*vendor, 10 * places)).collect();
         vendors.control("settings", json!({"caps": caps})).await;
-        let mut setup = Setup::new().connector(&vendors, "a2a", "");
+        // A run that is killed takes its processes with it.
+        let mut setup = Setup::new().wrapped(&["setpriv", "--pdeathsig", "KILL"]).connector(&vendors, "a2a", "");
         for (vendor, places) in &limits {
             setup = setup.connector(&vendors, vendor, &format!("limits = {{ in_flight = {places} }}"));
         }
@@ -218,7 +219,7 @@ async fn submit(http: &Client, plan: &mut [Planned], schedulers: &Schedulers, ov
         let mut turns = nth..;
         let known = &*one;
         let what = format!("{} is acknowledged", known.key);
-        let id = within(PATIENCE, &what, || {
+        let id = within(SETTLED, &what, || {
             let url = schedulers.pick(turns.next().unwrap_or_default());
             async move { post(http, &url, known).await.map(|(id, _)| id) }
         });
