@@ -114,6 +114,13 @@ impl Chaos {
         }
     }
 
+    /// Nothing that is done takes a start's answer: none may be lost. On a busy machine a process may stand still for longer
+    /// than a short lease.
+    pub fn loses_no_start(&mut self) {
+        self.loses_starts = false;
+        self.setup = self.setup.clone().long_leases();
+    }
+
     /// Starts two schedulers and so many workers.
     pub async fn start(&mut self, workers: usize) {
         for nth in 0..2 {
