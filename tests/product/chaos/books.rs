@@ -1,8 +1,9 @@
 //! What must be so after a run: the jobs and the ledger against the vendors' own books.
 
 use super::run::{Chaos, PACE, Planned, is_searchable, state};
-use crate::support::{RESTS, Server, http};
+use crate::support::{RESTS, Server};
 use futures::StreamExt;
+use longhaul_sandbox::Start;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -18,14 +19,20 @@ type Sums = BTreeMap<(String, String), Decimal>;
 pub async fn check(run: &Chaos, jobs: &Jobs) -> BTreeMap<String, usize> {
     let server = run.fleet.scheduler();
     let mut tally = BTreeMap::new();
-    let looks = run.plan.iter().map(|one| look(run, server, one, &jobs[&one.id]));
+    let mut paid: BTreeMap<String, Vec<Start>> = BTreeMap::new();
+    for start in run.vendors.books.starts(None) {
+        paid.entry(words_of(&start.marker)).or_default().push(start);
+    }
+    let none = Vec::new();
+    let paid_for = |one: &Planned| paid.get(&one.words).unwrap_or(&none);
+    let looks = run.plan.iter().map(|one| look(run, server, one, &jobs[&one.id], paid_for(one)));
     let mut looks = futures::stream::iter(looks).buffer_unordered(HANDS);
     while let Some(word) = looks.next().await {
         *tally.entry(word).or_insert(0) += 1;
     }
     let report = run.vendors.books.starts_report(None);
     assert_eq!(report["started_twice"], json!([]), "{report:#}");
-    let paid = run.vendors.books.starts(None).len();
+    let paid: usize = paid.values().map(Vec::len).sum();
     let lost = jobs.values().filter(|job| job["state"] != "succeeded").count();
     assert!((run.plan.len() - lost..=run.plan.len()).contains(&paid), "{paid} starts, {lost} lost: {tally:?}");
     assert!(lost == 0 || run.loses_starts, "no start's answer was lost here: {tally:?}");
@@ -41,7 +48,7 @@ pub async fn check(run: &Chaos, jobs: &Jobs) -> BTreeMap<String, usize> {
 }
 
 /// One job at rest; its vendor and state, with its code where it is parked.
-async fn look(run: &Chaos, server: &Server, one: &Planned, job: &Value) -> String {
+async fn look(run: &Chaos, server: &Server, one: &Planned, job: &Value, paid: &[Start]) -> String {
     let events = server.events(&one.id).await;
     let numbers: Vec<u64> = events.iter().filter_map(|event| event["seq"].as_u64()).collect();
     assert_eq!(numbers, (1..=events.len() as u64).collect::<Vec<_>>(), "history without gaps: {job:#}");
@@ -58,9 +65,7 @@ async fn look(run: &Chaos, server: &Server, one: &Planned, job: &Value) -> Strin
             assert_eq!(moves.iter().filter(|to| **to == "collecting").count(), 1, "one collecting: {events:#?}");
             assert_eq!(job["attempt"], 1, "{job:#}");
             whole(server, job).await;
-            let starts = run.vendors.books.starts(Some(vendor));
-            let mine = starts.iter().filter(|start| start.marker.contains(&one.words));
-            let ids: Vec<&str> = mine.filter_map(|start| start.vendor_job_id.as_deref()).collect();
+            let ids: Vec<&str> = paid.iter().filter_map(|start| start.vendor_job_id.as_deref()).collect();
             assert_eq!(ids, [job["vendor_job_id"].as_str().expect("an id")], "its own start, once: {job:#}");
             format!("{vendor} succeeded")
         }
@@ -68,8 +73,9 @@ async fn look(run: &Chaos, server: &Server, one: &Planned, job: &Value) -> Strin
             assert_eq!(ends, 1, "one end: {events:#?}");
             let code = job["error"]["code"].as_str().expect("a code");
             assert_eq!(code, "start_unknown", "{job:#}");
-            assert!(!is_searchable(vendor) || !run.is_there(one), "it is there, and was not found: {job:#}");
-            format!("{vendor} parked {code}, {} there", if run.is_there(one) { "and is" } else { "not" })
+            let there = !paid.is_empty();
+            assert!(!is_searchable(vendor) || !there, "it is there, and was not found: {job:#}");
+            format!("{vendor} parked {code}, {} there", if there { "and is" } else { "not" })
         }
         _ => {
             assert!(run.is_looked_for(one, job), "{job:#}");
@@ -77,6 +83,12 @@ async fn look(run: &Chaos, server: &Server, one: &Planned, job: &Value) -> Strin
             format!("{vendor} looked for")
         }
     }
+}
+
+/// The words of a plan's job in what its vendor was asked.
+fn words_of(marker: &str) -> String {
+    let from = marker.find("number ").unwrap_or_else(|| panic!("{marker} is nobody's"));
+    marker[from..].split_inclusive('.').next().unwrap_or_default().to_owned()
 }
 
 /// Its artifacts' bytes are there and are what was recorded.
@@ -93,7 +105,7 @@ async fn whole(server: &Server, job: &Value) {
 
 /// The jobs as the stand-ins have them, by vendor.
 async fn vendors_jobs(run: &Chaos) -> BTreeMap<&'static str, Vec<Value>> {
-    let answer = http().get(format!("http://{}/_control/jobs", run.vendors.at)).send().await.expect("an answer");
+    let answer = run.http.get(format!("http://{}/_control/jobs", run.vendors.at)).send().await.expect("an answer");
     let told: Value = serde_json::from_str(&answer.text().await.expect("text")).expect("JSON");
     let of = |vendor: &'static str| (vendor, told["jobs"][vendor].as_array().expect("jobs").clone());
     ["flux", "runway", "a2a"].into_iter().map(of).collect()
@@ -128,9 +140,13 @@ fn bill(vendor: &str, job: &Value) -> (&'static str, Decimal) {
 /// Each job was billed what its vendor's books say, once, and the ledger is the sum of that.
 async fn check_ledger(server: &Server, jobs: &Jobs, vendors: &BTreeMap<&'static str, Vec<Value>>) {
     let mut sums = Sums::new();
+    let mut by_id = BTreeMap::new();
+    for (vendor, theirs) in vendors {
+        by_id.extend(theirs.iter().map(|theirs| ((*vendor, theirs["id"].as_str().expect("an id")), theirs)));
+    }
     for job in jobs.values().filter(|job| !job["vendor_job_id"].is_null()) {
         let vendor = job["vendor"].as_str().expect("a vendor");
-        let theirs = vendors[vendor].iter().find(|theirs| theirs["id"] == job["vendor_job_id"]).expect("its own");
+        let theirs = by_id[&(vendor, job["vendor_job_id"].as_str().expect("an id"))];
         let (unit, quantity) = bill(vendor, theirs);
         let usage: Vec<(&str, Decimal)> = job["usage"]
             .as_array()

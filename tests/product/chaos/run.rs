@@ -4,15 +4,18 @@
 
 use super::books;
 use crate::support::fleet::{Fleet, Schedulers};
-use crate::support::{PATIENCE, RESTS, Setup, Vendors, hello, http, now_ms, within};
+use crate::support::{Setup, Vendors, hello, http, now_ms, within};
 use futures::StreamExt;
 use longhaul_registry::{LostStart, Registry};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
+use reqwest::Client;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// States that a job leaves by itself.
+const MOVING: &str = "queued,starting,running,needs_input,collecting";
 /// How long an ordinary job takes at its vendor.
 pub const PACE: Duration = Duration::from_secs(1);
 /// As `[worker] lease_s` has it.
@@ -23,8 +26,9 @@ const SHORT: (u64, usize) = (10, 120);
 const KINDS: [&str; 5] = ["flux", "a2a", "runway", "a2a", "flux"];
 /// Submits under way at one time.
 const HANDS: usize = 8;
-/// A lost start is searched for up to two minutes (`find_s` of A2A), then a person has to decide.
-const SETTLED: Duration = Duration::from_secs(240);
+/// A lost start is looked for half a minute (an A2A agent lists late), two at most, then a person has to decide; the rest is
+/// for a busy machine.
+pub const SETTLED: Duration = Duration::from_secs(300);
 /// When all is over every process is ready within this.
 const READY: Duration = Duration::from_secs(10);
 
@@ -51,6 +55,8 @@ pub struct Chaos {
     pub limits: BTreeMap<&'static str, usize>,
     /// Starts may have been lost with whoever sent them.
     pub loses_starts: bool,
+    /// A client of the run's own.
+    pub http: Client,
     long: bool,
     what: &'static str,
 }
@@ -81,7 +87,8 @@ impl Chaos {
         let limits = BTreeMap::from([("flux", places), ("runway", places.div_ceil(2))]);
         let caps: BTreeMap<&str, usize> = limits.keys().map(|vendor| (*vendor, 10 * places)).collect();
         vendors.control("settings", json!({"caps": caps})).await;
-        let mut setup = Setup::new().connector(&vendors, "a2a", "");
+        // A run that is killed takes its processes with it.
+        let mut setup = Setup::new().wrapped(&["setpriv", "--pdeathsig", "KILL"]).connector(&vendors, "a2a", "");
         for (vendor, places) in &limits {
             setup = setup.connector(&vendors, vendor, &format!("limits = {{ in_flight = {places} }}"));
         }
@@ -101,9 +108,17 @@ impl Chaos {
             plan: (0..jobs).map(planned).collect(),
             limits,
             loses_starts: true,
+            http: http(),
             long: seconds > SHORT.0,
             what,
         }
+    }
+
+    /// Nothing that is done takes a start's answer: none may be lost. On a busy machine a process may stand still for longer
+    /// than a short lease.
+    pub fn loses_no_start(&mut self) {
+        self.loses_starts = false;
+        self.setup = self.setup.clone().long_leases();
     }
 
     /// Starts two schedulers and so many workers.
@@ -119,7 +134,7 @@ impl Chaos {
     /// Submits all jobs over three quarters of the run while `harm` is done, once every `every`.
     pub async fn disturbed(&mut self, every: Duration, mut harm: impl AsyncFnMut(&mut Fleet, &mut StdRng, usize)) {
         let (length, schedulers) = (self.length, self.fleet.schedulers());
-        let Self { plan, fleet, dice, .. } = self;
+        let Self { plan, fleet, dice, http, .. } = self;
         let began = tokio::time::Instant::now();
         let harming = async {
             let rounds = usize::try_from(length.as_millis() / every.as_millis()).expect("a number");
@@ -128,7 +143,7 @@ impl Chaos {
                 harm(fleet, dice, nth).await;
             }
         };
-        tokio::join!(submit(plan, &schedulers, length.mul_f64(0.75)), harming);
+        tokio::join!(submit(http, plan, &schedulers, length.mul_f64(0.75)), harming);
     }
 
     /// Waits until every job rests, and looks at all there is to look at.
@@ -136,15 +151,14 @@ impl Chaos {
         let scheduler = self.ready().await;
         self.acknowledged(&scheduler).await;
         let began = now_ms();
-        let jobs = within(SETTLED, "every job ended or parked", async || {
-            let jobs = all_jobs(&self.fleet.scheduler().url).await?;
-            let all_rest = self.plan.iter().all(|one| {
-                let job = &jobs[&one.id];
-                RESTS.contains(&state(job)) || (!self.long && self.is_looked_for(one, job))
-            });
-            all_rest.then_some(jobs)
+        let by_id: BTreeMap<&str, &Planned> = self.plan.iter().map(|one| (one.id.as_str(), one)).collect();
+        within(SETTLED, "every job ended or parked", async || {
+            let under_way = list(&self.http, &scheduler, MOVING).await?;
+            let waits = |(id, job): (&String, &Value)| !self.long && self.is_looked_for(by_id[id.as_str()], job);
+            under_way.iter().all(waits).then_some(())
         })
         .await;
+        let jobs = list(&self.http, &scheduler, "").await.expect("a scheduler answers");
         assert_eq!(jobs.len(), self.plan.len(), "a key is one job, however often it was submitted");
         assert_eq!(self.fleet.fallen(), Vec::<String>::new(), "nothing needed a restart");
         let tally = books::check(&self, &jobs).await;
@@ -165,7 +179,7 @@ impl Chaos {
         for member in &self.fleet.members {
             let what = format!("{} is ready", member.name);
             within(READY, &what, async || {
-                let answer = http().get(format!("{}/readyz", member.server.url)).send().await.ok()?;
+                let answer = self.http.get(format!("{}/readyz", member.server.url)).send().await.ok()?;
                 answer.status().is_success().then_some(())
             })
             .await;
@@ -176,7 +190,7 @@ impl Chaos {
     /// Every key names the job that it was acknowledged with.
     async fn acknowledged(&self, url: &str) {
         let again = futures::stream::iter(&self.plan).map(|one| async move {
-            let (id, status) = post(url, one).await.expect("an answer");
+            let (id, status) = post(&self.http, url, one).await.expect("an answer");
             (one, id, status)
         });
         let mut again = again.buffer_unordered(HANDS);
@@ -204,7 +218,7 @@ pub fn state(job: &Value) -> &str {
 }
 
 /// Submits every job until it is acknowledged, evenly over a time.
-async fn submit(plan: &mut [Planned], schedulers: &Schedulers, over: Duration) {
+async fn submit(http: &Client, plan: &mut [Planned], schedulers: &Schedulers, over: Duration) {
     let pause = over / u32::try_from(plan.len()).expect("a number");
     let began = tokio::time::Instant::now();
     let submits = plan.iter_mut().enumerate().map(|(nth, one)| async move {
@@ -212,9 +226,9 @@ async fn submit(plan: &mut [Planned], schedulers: &Schedulers, over: Duration) {
         let mut turns = nth..;
         let known = &*one;
         let what = format!("{} is acknowledged", known.key);
-        let id = within(PATIENCE, &what, || {
+        let id = within(SETTLED, &what, || {
             let url = schedulers.pick(turns.next().unwrap_or_default());
-            async move { post(&url, known).await.map(|(id, _)| id) }
+            async move { post(http, &url, known).await.map(|(id, _)| id) }
         });
         one.id = id.await;
     });
@@ -222,8 +236,8 @@ async fn submit(plan: &mut [Planned], schedulers: &Schedulers, over: Duration) {
 }
 
 /// Submits once: the job's id and the status, or nothing where nobody could answer.
-async fn post(url: &str, one: &Planned) -> Option<(String, u16)> {
-    let call = http().post(format!("{url}/v1/jobs")).header("idempotency-key", &one.key);
+async fn post(http: &Client, url: &str, one: &Planned) -> Option<(String, u16)> {
+    let call = http.post(format!("{url}/v1/jobs")).header("idempotency-key", &one.key);
     let call = call.header("content-type", "application/json").body(hello(one.vendor, &one.words).to_string());
     let answer = call.timeout(Duration::from_secs(20)).send().await.ok()?;
     let status = answer.status().as_u16();
@@ -236,11 +250,11 @@ async fn post(url: &str, one: &Planned) -> Option<(String, u16)> {
     Some((job["id"].as_str().expect("an id").to_owned(), status))
 }
 
-/// Every job by its id; `None` where nobody could answer.
-pub async fn all_jobs(url: &str) -> Option<BTreeMap<String, Value>> {
+/// The jobs in these states (all where none is named) by their id; `None` where nobody could answer.
+pub async fn list(http: &Client, url: &str, states: &str) -> Option<BTreeMap<String, Value>> {
     let (mut jobs, mut cursor) = (BTreeMap::new(), String::new());
     loop {
-        let answer = http().get(format!("{url}/v1/jobs?limit=500{cursor}")).send().await.ok()?;
+        let answer = http.get(format!("{url}/v1/jobs?state={states}&limit=500{cursor}")).send().await.ok()?;
         let page: Value = serde_json::from_str(&answer.text().await.ok()?).ok()?;
         for job in page["jobs"].as_array()? {
             jobs.insert(job["id"].as_str()?.to_owned(), job.clone());

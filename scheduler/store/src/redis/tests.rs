@@ -3,6 +3,7 @@
 mod away;
 mod duties;
 mod grouped;
+mod load;
 mod opening;
 mod seals;
 mod sentinel;
