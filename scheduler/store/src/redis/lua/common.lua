@@ -151,13 +151,38 @@ local function move(conn, st, by)
   local name = conn .. '|' .. st
   moves[name] = (moves[name] or 0) + by
 end
+-- The lists of jobs by state, `js:`, which no script reads: written once at the end, by one command a list.
+local was_listed, listed = {}, {}
+local function relist(id, from, to, created)
+  if was_listed[id] == nil then was_listed[id] = from end
+  listed[id] = {to, created}
+end
+local function write_lists()
+  local calls = {}
+  local function add(command, st, a, b)
+    local key = command .. st
+    local args = calls[key]
+    if not args or #args > 200 then
+      if args then call(unpack(args)) end
+      args = {command, P .. 'js:' .. st}
+      calls[key] = args
+    end
+    args[#args + 1] = a
+    args[#args + 1] = b
+  end
+  for id, to in pairs(listed) do
+    local from = was_listed[id]
+    if from and from ~= to[1] then add('ZREM', from, id) end
+    if from ~= to[1] then add('ZADD', to[1], to[2], id) end
+  end
+  for _, args in pairs(calls) do call(unpack(args)) end
+end
 local function state(id, m, to)
   if m[STATE] == to then return end
   local from = m[STATE]
   move(m[CONN], from, -1)
   move(m[CONN], to, 1)
-  call('ZREM', P .. 'js:' .. from, id)
-  call('ZADD', P .. 'js:' .. to, m[CREATED], id)
+  relist(id, from, to, m[CREATED])
   m[STATE] = to
 end
 local function save(id, m)
@@ -183,6 +208,7 @@ local function tell(id, m)
 end
 -- The end of every script that moves a job or tells of one.
 local function done()
+  write_lists()
   for name, by in pairs(moves) do
     if by ~= 0 then call('HINCRBY', P .. 'n', name, by) end
   end

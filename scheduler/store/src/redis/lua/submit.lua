@@ -13,7 +13,7 @@ for a = 2, #ARGV do
     history(id, m, j[14], 0, fields)
     slot(id, m, j[7])
     move(m[CONN], m[STATE], 1)
-    call('ZADD', P .. 'js:' .. m[STATE], m[CREATED], id)
+    relist(id, false, m[STATE], m[CREATED])
     if j[17] >= 0 then call('ZADD', P .. 'fin', j[17], id) end
     for i = 1, #j[15] do call('ZADD', P .. 'lb:' .. j[15][i], m[CREATED], id) end
     ledger(j[16])
