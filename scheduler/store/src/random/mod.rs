@@ -23,6 +23,12 @@ macro_rules! store_properties {
                 crate::random::run(async { crate::random::limits::check($harness.place().await, acts).await });
             }
         }
+
+        #[test]
+        fn two_connectors_share_a_budget_in_one_claim() {
+            let acts = crate::random::limits::two_connectors_and_one_budget();
+            crate::random::run(async { crate::random::limits::check($harness.place().await, acts).await });
+        }
     };
 }
 pub(crate) use store_properties;

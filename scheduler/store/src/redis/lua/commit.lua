@@ -90,7 +90,7 @@ local function apply(c, m, at)
   elseif had_none then call('ZREM', P .. 'fin', id) end
   for i = 1, #c[17], 2 do chore(c[17][i], c[17][i + 1], now) end
   ledger(c[19])
-  add_amounts(P .. 'sp', '', c[21], 1)
+  spend(c[21])
   local relieved = 0
   local set_aside = c[22]
   -- What a fresh start under a kept lease has set aside stays.

@@ -125,6 +125,11 @@ local function add_amounts(key, prefix, list, sign)
     end
   end
 end
+-- What was booked, under `<tenant><US><month><US><unit>`; the tenants of a shard are kept, so that nobody who spent is missed.
+local function spend(list)
+  add_amounts(P .. 'sp', '', list, 1)
+  for i = 1, #list, 3 do call('SADD', P .. 'rt', string.match(list[i], '^[^\31]*')) end
+end
 -- What is set aside for a job, in its own field `rv` and in its tenant's sum.
 local function reserve(id, m, list)
   local held = call('HGET', jkey(id), 'rv')

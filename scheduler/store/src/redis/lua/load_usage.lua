@@ -4,7 +4,7 @@ local C = cmsgpack.unpack(ARGV[2])
 local id = C[1]
 for _, line in ipairs(C[5]) do
   -- The same call, sent again, spends nothing again.
-  if call('HEXISTS', P .. 'u:' .. line[1], line[2]) == 0 then add_amounts(P .. 'sp', '', line[4], 1) end
+  if call('HEXISTS', P .. 'u:' .. line[1], line[2]) == 0 then spend(line[4]) end
   ledger({line[1], line[2], line[3]})
 end
 local m = load(id)

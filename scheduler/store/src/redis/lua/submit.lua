@@ -26,7 +26,7 @@ for a = 2, #ARGV do
       call('HSET', jkey(id), 'es', cmsgpack.pack(j[19]))
       if m[SLOT] == 1 then reserve(id, m, j[19]) end
     end
-    add_amounts(P .. 'sp', '', j[20], 1)
+    spend(j[20])
     if j[18] ~= '' then call('HSET', jkey(id), 'p', cmsgpack.pack({j[18]})) end
     tell(id, m)
     out[#out + 1] = 1
