@@ -207,9 +207,11 @@ impl Inner {
     /// A job with what hangs on it, except its events; and about how many bytes that is.
     async fn told_job(&self, id: &str) -> StoreResult<(Vec<Record>, usize)> {
         let key = self.names.job(id);
-        let fields = ["m", "h", "b", "i", "o", "v", "p", "al"];
+        let numbers = self.names.at(self.names.shard_of(id), "m");
+        let moving = self.link.run(redis::cmd("HGET").arg(numbers).arg(id)).await?;
+        let Some(moving) = super::read::some_bytes(moving)? else { return Ok((Vec::new(), 0)) };
+        let fields = ["h", "b", "i", "o", "v", "p", "al"];
         let mut row = Row::of(self.link.run(redis::cmd("HMGET").arg(&key).arg(&fields)).await?)?;
-        let Some(moving) = super::read::some_bytes(row.next()?)? else { return Ok((Vec::new(), 0)) };
         let moving: Moving = unpack("a job's numbers", &moving)?;
         let (head, body) = (row.text()?, row.text()?);
         let mut job: Job = parse("a job's head", &head)?;

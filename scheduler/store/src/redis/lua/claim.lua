@@ -23,7 +23,9 @@ local function starts(conn)
   return kind == 'c' and tonumber(string.sub(h, 3)) <= now
 end
 -- What became due in the meantime goes where it belongs.
-for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'l', '-inf', now, 'LIMIT', 0, 256)) do
+local due_now = call('ZRANGEBYSCORE', P .. 'l', '-inf', now, 'LIMIT', 0, 256)
+fetch(due_now)
+for _, id in ipairs(due_now) do
   local m = load(id)
   if m then
     unlease(id, m)
@@ -32,6 +34,7 @@ for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'l', '-inf', now, 'LIMIT', 0, 256
     call('ZREM', P .. 'l', id)
   end
 end
+write_places()
 local conns = call('SMEMBERS', P .. 'cs')
 table.sort(conns)
 local rows, asked, order, given = {}, {}, {}, 0
@@ -62,6 +65,9 @@ local function due(line, before)
   if many > 1 then
     table.sort(found, function(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end)
   end
+  local ids = {}
+  for i = 1, #found do ids[i] = found[i][2] end
+  fetch(ids)
   return found
 end
 -- Steps under way, read first: a lease that ended is found among them, and what it held goes where it belongs, as due as it
@@ -115,16 +121,24 @@ local function fresh()
   local heads = {}
   for _, conn in ipairs(conns) do
     if open(conn) and starts(conn) then
-      heads[#heads + 1] = {conn = conn, placed = 0}
-      if not has(conn, 1) then heads[#heads + 1] = {conn = conn, seen = {}} end
+      heads[#heads + 1] = {conn = conn, placed = {key = P .. 'p:' .. conn, stay = 0}}
+      if not has(conn, 1) then heads[#heads + 1] = {conn = conn, lines = {}} end
     end
   end
-  -- What a gate must be asked for stays in its line, so that its turn is counted here alone.
-  local function head(h)
-    if h.placed then
-      local one = call('ZRANGE', P .. 'p:' .. h.conn, h.placed, h.placed, 'WITHSCORES')
-      return one[1], tonumber(one[2])
+  -- The next of a line, which is read ahead: what was handed out has left it, what a gate must be asked for stays (`stay`).
+  local function next_of(line)
+    if not line.flat or (line.at > #line.flat and not line.whole) then
+      local count = math.min(most - given, 64)
+      line.flat = call('ZRANGE', line.key, line.stay, line.stay + count - 1, 'WITHSCORES')
+      line.at, line.whole = 1, #line.flat < 2 * count
+      local ids = {}
+      for i = 1, #line.flat, 2 do ids[#ids + 1] = line.flat[i] end
+      fetch(ids)
     end
+    return line.flat[line.at], tonumber(line.flat[line.at + 1])
+  end
+  local function head(h)
+    if h.placed then return next_of(h.placed) end
     local ft = P .. 'ft:' .. h.conn
     while true do
       if not h.tenant then
@@ -143,10 +157,14 @@ local function fresh()
         if not first then return nil end
         h.tenant = first
       end
-      local at = h.seen[h.tenant] or 0
-      local one = call('ZRANGE', P .. 'f:' .. h.conn .. ':' .. h.tenant, at, at, 'WITHSCORES')
-      if one[1] then return one[1], tonumber(one[2]) end
-      if at == 0 then turns_leave(h.conn, h.tenant) end
+      local line = h.lines[h.tenant]
+      if not line then
+        line = {key = P .. 'f:' .. h.conn .. ':' .. h.tenant, stay = 0}
+        h.lines[h.tenant] = line
+      end
+      local id, score = next_of(line)
+      if id then return id, score end
+      if line.stay == 0 then turns_leave(h.conn, h.tenant) end
       h.turn[h.tenant] = nil
       h.tenant = nil
     end
@@ -165,24 +183,26 @@ local function fresh()
     end
     if not bh then return end
     local tenant = bh.tenant
+    local line = bh.placed or bh.lines[tenant]
     bh.id, bh.tenant = nil, nil
+    line.at = line.at + 2
     local m = load(bid)
     if bh.placed then
       -- Where the gate is asked it stays in its line for now.
-      if has(bh.conn, 4) then bh.placed = bh.placed + 1 end
-      if m then pick(bid, m, best) else call('ZREM', P .. 'p:' .. bh.conn, bid) end
+      if m and has(bh.conn, 4) then line.stay = line.stay + 1 end
+      if m then pick(bid, m, best) else call('ZREM', line.key, bid) end
     elseif m then
       local stride = strides[tenant] or 1000000
       bh.turn[tenant] = bh.turn[tenant] + stride
       local asks = has(bh.conn, 6) or tenants[tenant]
       if asks then
-        bh.seen[tenant] = (bh.seen[tenant] or 0) + 1
+        line.stay = line.stay + 1
       else
         turns_took(bh.conn, tenant, stride)
       end
       pick(bid, m, best)
     else
-      call('ZREM', P .. 'f:' .. bh.conn .. ':' .. tenant, bid)
+      call('ZREM', line.key, bid)
     end
   end
 end
@@ -190,6 +210,7 @@ for _, phase in ipairs({outputs, going, fresh}) do
   if given < most then phase() end
 end
 remember(C[3], rows)
+write_places()
 for conn, count in pairs(taken) do meter(conn, count) end
 local next = NEVER
 if given >= most then
@@ -212,5 +233,6 @@ else
   end
 end
 if now < quiet_until and next > quiet_until then next = quiet_until end
-call('HSET', KEYS[1], 'promised', next)
+promised, promise = next, next
+flush()
 return {now, next, rows, asked, #asked > 0 and order or {}, returned}

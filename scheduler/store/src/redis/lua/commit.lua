@@ -113,11 +113,16 @@ local function apply(c, m, at)
   if #c[15] > 0 or m[STATE] ~= was then tell(id, m) end
   return {1, m[REV], m[SEQ], freed and m[CONN] or '', relieved, was_slot == 0 and m[SLOT] or 0}
 end
-local out = {}
+local out, commits, ids = {}, {}, {}
 local a = 2
 while a <= #ARGV do
   local c = cmsgpack.unpack(ARGV[a])
-  local m = load(c[1])
+  commits[#commits + 1], ids[#ids + 1] = {c, a}, c[1]
+  a = a + 1 + #c[16]
+end
+fetch(ids)
+for _, commit in ipairs(commits) do
+  local c, m = commit[1], load(commit[1][1])
   if not m then
     out[#out + 1] = {3}
   elseif m[NONCE] == c[4] and m[REV] == c[3] + 1 then
@@ -130,11 +135,13 @@ while a <= #ARGV do
   elseif c[12] == -2 then
     out[#out + 1] = {4}
   else
-    local fine, answer = pcall(apply, c, m, a)
-    if not fine then answer = {5, type(answer) == 'table' and answer.err or tostring(answer)} end
+    local fine, answer = pcall(apply, c, m, commit[2])
+    if not fine then
+      discard(c[1])
+      answer = {5, type(answer) == 'table' and answer.err or tostring(answer)}
+    end
     out[#out + 1] = answer
   end
-  a = a + 1 + #c[16]
 end
 done()
 return {now, woke, out}

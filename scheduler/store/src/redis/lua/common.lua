@@ -10,7 +10,7 @@ if now == 0 then
   now = t[1] * 1000 + math.floor(t[2] / 1000)
 end
 local NEVER = 9007199254740000
--- A job's moving numbers, the field `m` of its hash.
+-- A job's moving numbers. `m` holds those of all jobs of the shard, so that a script reads and writes many by one command.
 local REV, SEQ, STATE, SLOT, FENCE, OWNER, UNTIL, Z, KIND, DUE, DIES, PRIO, KILLS, CONN, TENANT, LAST, NONCE, CREATED =
   1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18
 -- Lines of the queue: going (and leased, by the lease's end), outputs, fresh, later, placed. KIND: 1 a fresh start,
@@ -18,9 +18,64 @@ local REV, SEQ, STATE, SLOT, FENCE, OWNER, UNTIL, Z, KIND, DUE, DIES, PRIO, KILL
 local GOING, OUTPUTS, FRESH, LATER, PLACED = 1, 2, 3, 4, 5
 
 local function jkey(id) return P .. 'j:' .. id end
+-- What a script has read, and what of it is to be written: a command costs more than what it does, so that scripts collect what
+-- they write many of and write it once, at their end (flush).
+local known, unsaved = {}, {}
+-- Reads several at once; load() finds them.
+local function fetch(ids)
+  local args = {'HMGET', P .. 'm'}
+  local function read()
+    local texts = call(unpack(args))
+    for i = 1, #texts do known[args[i + 2]] = texts[i] and cmsgpack.unpack(texts[i]) end
+    args = {'HMGET', P .. 'm'}
+  end
+  for i = 1, #ids do
+    if known[ids[i]] == nil then args[#args + 1] = ids[i] end
+    if #args > 200 then read() end
+  end
+  if #args > 2 then read() end
+end
+local function ids_from(first)
+  local ids = {}
+  for a = first, #ARGV do ids[a - first + 1] = ARGV[a] end
+  return ids
+end
+-- One job's, the same table each time; false where there is no such job.
 local function load(id)
-  local m = call('HGET', jkey(id), 'm')
-  return m and cmsgpack.unpack(m)
+  if known[id] == nil then fetch({id}) end
+  return known[id]
+end
+local function save(id, m) known[id], unsaved[id] = m, true end
+-- Places in lines of steps under way, by key and job.
+local places = {}
+local function place(key, id, score)
+  local line = places[key]
+  if not line then
+    line = {}
+    places[key] = line
+  end
+  line[id] = score
+end
+-- A command that takes any number of arguments, in pieces.
+local function in_pieces(command, key, flat)
+  for from = 1, #flat, 200 do call(command, key, unpack(flat, from, math.min(from + 199, #flat))) end
+end
+local function write_places()
+  for key, line in pairs(places) do
+    local flat, n = {}, 0
+    for id, score in pairs(line) do
+      -- A number would be written as a fraction could be.
+      flat[n + 1], flat[n + 2] = string.format('%d', score), id
+      n = n + 2
+    end
+    in_pieces('ZADD', key, flat)
+  end
+  places = {}
+end
+-- Takes back what is collected of a job: its change failed.
+local function discard(id)
+  known[id], unsaved[id] = nil, nil
+  for _, line in pairs(places) do line[id] = nil end
 end
 local function zkey(z, m)
   if z == GOING then return P .. 'g:' .. m[CONN] end
@@ -74,17 +129,18 @@ end
 local function leave(id, m)
   if m[Z] == 0 then return end
   local key = zkey(m[Z], m)
+  if places[key] then places[key][id] = nil end
   call('ZREM', key, id)
   if m[Z] == FRESH and call('EXISTS', key) == 0 then turns_leave(m[CONN], m[TENANT]) end
   m[Z] = 0
 end
-local promised
+-- When the next claim was told to come; who puts something earlier into a line wakes the claimers.
+local promised, promise
 local woke = 0
 local function told(at)
   if promised == nil then promised = tonumber(call('HGET', KEYS[1], 'promised') or NEVER) end
   if at < promised then
-    promised = at
-    call('HSET', KEYS[1], 'promised', at)
+    promised, promise = at, at
     woke = 1
   end
 end
@@ -93,7 +149,7 @@ local function enter(id, m, z, score, at)
   if m[Z] ~= z then leave(id, m) end
   m[Z] = z
   if z == 0 then return end
-  call('ZADD', zkey(z, m), score, id)
+  if z == GOING then place(zkey(z, m), id, score) else call('ZADD', zkey(z, m), score, id) end
   if z == FRESH then turns_join(m[CONN], m[TENANT]) end
   told(at)
 end
@@ -190,15 +246,10 @@ local function state(id, m, to)
   relist(id, from, to, m[CREATED])
   m[STATE] = to
 end
-local function save(id, m)
-  call('HSET', jkey(id), 'm', cmsgpack.pack(m))
-end
--- The same with other fields; those beyond what one call may take go in pieces.
+-- A job's numbers and fields of its own.
 local function save_all(id, m, fields)
-  call('HSET', jkey(id), 'm', cmsgpack.pack(m), unpack(fields, 1, math.min(200, #fields)))
-  for from = 201, #fields, 200 do
-    call('HSET', jkey(id), unpack(fields, from, math.min(from + 199, #fields)))
-  end
+  save(id, m)
+  in_pieces('HSET', jkey(id), fields)
 end
 local function ledger(lines)
   for i = 1, #lines, 3 do
@@ -211,8 +262,23 @@ local changes = {}
 local function tell(id, m)
   changes[#changes + 1] = {id, m[TENANT], m[SEQ], m[STATE]}
 end
--- The end of every script that moves a job or tells of one.
+local position_now
+-- Writes what was collected: the end of every script that changes a job.
+local function flush()
+  local flat, n = {}, 0
+  for id in pairs(unsaved) do
+    flat[n + 1], flat[n + 2] = id, cmsgpack.pack(known[id])
+    n = n + 2
+  end
+  in_pieces('HSET', P .. 'm', flat)
+  unsaved = {}
+  write_places()
+  if promise then call('HSET', KEYS[1], 'promised', string.format('%d', promise)) end
+  if position_now then call('HSET', KEYS[1], 'pos', string.format('%d', position_now)) end
+end
+-- The same, and tells of it: the end of every script that moves a job or adds to its history.
 local function done()
+  flush()
   write_lists()
   for name, by in pairs(moves) do
     if by ~= 0 then call('HINCRBY', P .. 'n', name, by) end
@@ -222,11 +288,9 @@ local function done()
 end
 -- The next position: dense where there is one shard; else it tells the time, so that shards can be merged.
 local function position()
-  if A[3] == 1 then return call('HINCRBY', KEYS[1], 'pos', 1) end
-  local last = tonumber(call('HGET', KEYS[1], 'pos') or 0)
-  local pos = math.max(last + 64, (now - 1767225600000) * 8192 + A[4])
-  call('HSET', KEYS[1], 'pos', pos)
-  return pos
+  local last = position_now or tonumber(call('HGET', KEYS[1], 'pos') or 0)
+  position_now = A[3] == 1 and last + 1 or math.max(last + 64, (now - 1767225600000) * 8192 + A[4])
+  return position_now
 end
 -- Appends lines of history; answers the fields to write.
 local function history(id, m, events, raw, fields)

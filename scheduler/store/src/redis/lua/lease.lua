@@ -15,7 +15,7 @@ local function give(id, m, lease_ms, rows)
   m[OWNER], m[UNTIL], m[LAST] = A[2], now + lease_ms, A[2]
   if m[Z] ~= GOING then leave(id, m) end
   m[Z] = GOING
-  call('ZADD', zkey(GOING, m), m[UNTIL], id)
+  place(zkey(GOING, m), id, m[UNTIL])
   save(id, m)
   local n = #rows
   rows[n + 1], rows[n + 2], rows[n + 3], rows[n + 4], rows[n + 5] = id, m[REV], m[FENCE], m[KILLS], m[SEQ]

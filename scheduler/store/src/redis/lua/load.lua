@@ -3,7 +3,7 @@
 for a = 2, #ARGV do
   local j = cmsgpack.unpack(ARGV[a])
   local id = j[1]
-  if call('EXISTS', jkey(id)) == 0 then
+  if not load(id) then
     local m = {j[2], j[3], j[4], 0, j[6], '', 0, 0, j[7], j[8], j[9], j[10], j[11], j[12], j[13], '', '', j[14]}
     call('SADD', P .. 'cs', m[CONN])
     slot(id, m, j[5])
@@ -23,4 +23,5 @@ for a = 2, #ARGV do
     end
   end
 end
+flush()
 return {now, 0}

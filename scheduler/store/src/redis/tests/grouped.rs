@@ -59,7 +59,7 @@ async fn commits_that_are_ready_together_go_in_few_calls_and_each_has_its_own_an
 async fn a_job_that_does_not_read_is_no_trouble_of_those_that_go_with_it() {
     let own = Own::start(&[]);
     let (store, claimed) = polling(&own, 3).await;
-    own.cli(&["hset", &format!("lh{{0}}:j:{}", claimed[1].job.id), "m", "torn"]);
+    own.cli(&["hset", "lh{0}:m", &claimed[1].job.id, "torn"]);
     let commits = claimed.iter().map(|claimed| store.commit(&claimed.lease, claimed.rev, next(claimed)));
     let answers = futures::future::join_all(commits).await;
     let kinds: Vec<bool> = answers.iter().map(|answer| matches!(answer, Ok(Committed::Done(..)))).collect();
