@@ -58,7 +58,7 @@ impl Page {
     }
 }
 
-/// A job's numbers that only scripts move: the field `m` of its hash, in the order of `common.lua`.
+/// A job's numbers that only scripts move: its field of the shard's hash `m`, in the order of `common.lua`.
 #[derive(Deserialize)]
 struct Moving {
     rev: u64,
@@ -79,6 +79,8 @@ struct Moving {
     _last: String,
     _nonce: String,
     _created: i64,
+    _priced: u8,
+    _held: u8,
 }
 
 /// One index of jobs, read from its oldest end: what was read and not used, the first of it last.

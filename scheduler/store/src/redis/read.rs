@@ -184,7 +184,7 @@ impl Inner {
         Ok(events)
     }
 
-    /// Every event's position is one entry of its shard's stream; the event itself lies with its job.
+    /// Every event's position is in its shard's stream; the event itself lies with its job.
     pub(super) async fn all_events(
         &self,
         tenant: Option<&str>,
@@ -219,10 +219,9 @@ impl Inner {
             if entries.is_empty() {
                 break;
             }
-            for entry in entries {
-                let (position, job, seq, whose) = stream_entry(entry)?;
+            for (position, job, seq, whose) in stream_lines(entries)? {
                 from = position + 1;
-                if tenant.is_some_and(|tenant| tenant != whose) || found.len() >= limit {
+                if position <= after || tenant.is_some_and(|tenant| tenant != whose) || found.len() >= limit {
                     continue;
                 }
                 let line = self.link.run(redis::cmd("HGET").arg(self.names.job(&job)).arg(format!("e{seq}"))).await?;
@@ -498,23 +497,19 @@ pub(super) fn number(text: &str) -> Option<u64> {
     })
 }
 
-fn stream_entry(entry: Value) -> StoreResult<(u64, String, u64, String)> {
-    let bad = || super::value::strange("a stream's entry");
-    let mut row = Row::of(entry)?;
-    let id = row.text()?;
-    let position = id.split_once('-').and_then(|(position, _)| position.parse().ok()).ok_or_else(bad)?;
-    let mut fields = Row::of(row.next()?)?;
-    let (mut job, mut seq, mut tenant) = (None, None, None);
-    while fields.left() >= 2 {
-        let (name, value) = (fields.text()?, fields.text()?);
-        match name.as_str() {
-            "j" => job = Some(value),
-            "s" => seq = number(&value),
-            "t" => tenant = Some(value),
-            _ => {}
-        }
+/// The lines of a stream's entries: position, job, number, tenant. An entry holds those of one script.
+fn stream_lines(entries: Vec<Value>) -> StoreResult<Vec<(u64, String, u64, String)>> {
+    let mut lines = Vec::new();
+    for entry in entries {
+        let mut row = Row::of(entry)?;
+        row.next()?;
+        let mut fields = Row::of(row.next()?)?;
+        fields.next()?;
+        let packed = some_bytes(fields.next()?)?.unwrap_or_default();
+        let of_entry: Vec<(u64, String, u64, String)> = unpack("a stream's entry", &packed)?;
+        lines.extend(of_entry);
     }
-    Ok((position, job.ok_or_else(bad)?, seq.ok_or_else(bad)?, tenant.ok_or_else(bad)?))
+    Ok(lines)
 }
 
 pub(super) fn some_bytes(value: Value) -> StoreResult<Option<Vec<u8>>> {

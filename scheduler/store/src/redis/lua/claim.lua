@@ -34,7 +34,7 @@ for _, id in ipairs(due_now) do
     call('ZREM', P .. 'l', id)
   end
 end
-write_places()
+write_lines()
 local conns = call('SMEMBERS', P .. 'cs')
 table.sort(conns)
 local rows, asked, order, given = {}, {}, {}, 0
@@ -91,6 +91,7 @@ do
     table.sort(underway, function(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end)
   end
 end
+write_lines()
 local function outputs()
   for _, one in ipairs(due('o:', '+inf')) do
     if given >= most then return end
@@ -128,6 +129,7 @@ local function fresh()
   -- The next of a line, which is read ahead: what was handed out has left it, what a gate must be asked for stays (`stay`).
   local function next_of(line)
     if not line.flat or (line.at > #line.flat and not line.whole) then
+      if line.flat then write_lines() end
       local count = math.min(most - given, 64)
       line.flat = call('ZRANGE', line.key, line.stay, line.stay + count - 1, 'WITHSCORES')
       line.at, line.whole = 1, #line.flat < 2 * count
@@ -190,7 +192,7 @@ local function fresh()
     if bh.placed then
       -- Where the gate is asked it stays in its line for now.
       if m and has(bh.conn, 4) then line.stay = line.stay + 1 end
-      if m then pick(bid, m, best) else call('ZREM', line.key, bid) end
+      if m then pick(bid, m, best) else take(line.key, bid) end
     elseif m then
       local stride = strides[tenant] or 1000000
       bh.turn[tenant] = bh.turn[tenant] + stride
@@ -202,7 +204,7 @@ local function fresh()
       end
       pick(bid, m, best)
     else
-      call('ZREM', line.key, bid)
+      take(line.key, bid)
     end
   end
 end
@@ -210,7 +212,7 @@ for _, phase in ipairs({outputs, going, fresh}) do
   if given < most then phase() end
 end
 remember(C[3], rows)
-write_places()
+write_lines()
 for conn, count in pairs(taken) do meter(conn, count) end
 local next = NEVER
 if given >= most then
@@ -233,6 +235,6 @@ else
   end
 end
 if now < quiet_until and next > quiet_until then next = quiet_until end
-promised, promise = next, next
+note('promised', next)
 flush()
 return {now, next, rows, asked, #asked > 0 and order or {}, returned}

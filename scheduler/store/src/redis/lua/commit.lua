@@ -86,8 +86,8 @@ local function apply(c, m, at)
     freed = slot(id, m, c[11])
     unlease(id, m)
   end
-  if c[13] >= 0 then call('ZADD', P .. 'fin', c[13], id)
-  elseif had_none then call('ZREM', P .. 'fin', id) end
+  if c[13] >= 0 then put(P .. 'fin', id, c[13])
+  elseif had_none then take(P .. 'fin', id) end
   for i = 1, #c[17], 2 do chore(c[17][i], c[17][i + 1], now) end
   ledger(c[19])
   spend(c[21])
@@ -135,9 +135,12 @@ for _, commit in ipairs(commits) do
   elseif c[12] == -2 then
     out[#out + 1] = {4}
   else
+    local was = m[STATE]
     local fine, answer = pcall(apply, c, m, commit[2])
     if not fine then
       discard(c[1])
+      move(m[CONN], m[STATE], -1)
+      move(m[CONN], was, 1)
       answer = {5, type(answer) == 'table' and answer.err or tostring(answer)}
     end
     out[#out + 1] = answer

@@ -4,13 +4,13 @@ for a = 2, #ARGV do
   local j = cmsgpack.unpack(ARGV[a])
   local id = j[1]
   if not load(id) then
-    local m = {j[2], j[3], j[4], 0, j[6], '', 0, 0, j[7], j[8], j[9], j[10], j[11], j[12], j[13], '', '', j[14]}
-    call('SADD', P .. 'cs', m[CONN])
+    local m = {j[2], j[3], j[4], 0, j[6], '', 0, 0, j[7], j[8], j[9], j[10], j[11], j[12], j[13], '', '', j[14], #j[20] > 0 and 1 or 0, 0}
+    put(P .. 'cs', m[CONN], true)
     slot(id, m, j[5])
     call('HINCRBY', P .. 'n', m[CONN] .. '|' .. m[STATE], 1)
-    call('ZADD', P .. 'js:' .. m[STATE], m[CREATED], id)
-    if j[19] >= 0 then call('ZADD', P .. 'fin', j[19], id) end
-    for i = 1, #j[18] do call('ZADD', P .. 'lb:' .. j[18][i], m[CREATED], id) end
+    put(P .. 'js:' .. m[STATE], id, m[CREATED])
+    if j[19] >= 0 then put(P .. 'fin', id, j[19]) end
+    for i = 1, #j[18] do put(P .. 'lb:' .. j[18][i], id, m[CREATED]) end
     local z, score, at = stand(m)
     enter(id, m, z, score, at)
     local fields = j[17]

@@ -10,6 +10,10 @@ end
 local m = load(id)
 if m then
   call('HSET', jkey(id), 'u', C[2])
-  if C[3] == 1 then reserve(id, m, C[4]) end
+  if C[3] == 1 then
+    reserve(id, m, C[4])
+    save(id, m)
+  end
 end
+flush()
 return {now, 0}

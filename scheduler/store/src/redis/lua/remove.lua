@@ -18,4 +18,5 @@ for i = 2, #C, 2 do
     gone[#gone + 1] = id
   end
 end
+flush()
 return {now, 0, gone}

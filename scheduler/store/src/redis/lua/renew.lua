@@ -10,7 +10,7 @@ for i = 2, #C, 2 do
     if m[KIND] ~= 0 then
       if m[Z] ~= GOING then leave(C[i], m) end
       m[Z] = GOING
-      place(zkey(GOING, m), C[i], m[UNTIL])
+      put(zkey(GOING, m), C[i], m[UNTIL])
     end
     save(C[i], m)
     kept[#kept + 1] = 1

@@ -11,15 +11,15 @@ for _, j in ipairs(jobs) do
   if load(id) then
     out[#out + 1] = 0
   else
-    local m = {1, 0, j[2], 0, 0, '', 0, 0, j[3], j[4], j[5], j[6], 0, j[8], j[9], '', '', j[10]}
-    call('SADD', P .. 'cs', m[CONN])
+    local m = {1, 0, j[2], 0, 0, '', 0, 0, j[3], j[4], j[5], j[6], 0, j[8], j[9], '', '', j[10], #j[19] > 0 and 1 or 0, 0}
+    put(P .. 'cs', m[CONN], true)
     local fields = j[13]
     history(id, m, j[14], 0, fields)
     slot(id, m, j[7])
     move(m[CONN], m[STATE], 1)
-    relist(id, false, m[STATE], m[CREATED])
-    if j[17] >= 0 then call('ZADD', P .. 'fin', j[17], id) end
-    for i = 1, #j[15] do call('ZADD', P .. 'lb:' .. j[15][i], m[CREATED], id) end
+    put(P .. 'js:' .. m[STATE], id, m[CREATED])
+    if j[17] >= 0 then put(P .. 'fin', id, j[17]) end
+    for i = 1, #j[15] do put(P .. 'lb:' .. j[15][i], id, m[CREATED]) end
     ledger(j[16])
     local z, score, at = stand(m)
     enter(id, m, z, score, at)
