@@ -1,19 +1,25 @@
-//! Builds the product out of its parts: what `serve` and `demo` run.
+//! Builds the product out of its parts: what `serve`, `scheduler`, `worker` and `demo` run.
 
-use crate::config::{Config, env};
+mod door;
+
+pub use door::Door;
+
+use crate::config::{Config, Role, env};
 use anyhow::Context;
 use longhaul_registry::{Connector, Registry};
 use longhaul_scheduler::services::Retention;
-use longhaul_scheduler::{Api, ApiOptions, ApiParts, services};
+use longhaul_scheduler::{Api, ApiOptions, ApiParts, WorkerCheck, services};
 use longhaul_store::clock::{Clock, SystemClock};
 use longhaul_store::storage::ArtifactStorage;
-use longhaul_store::{OpenOptions, Store};
+use longhaul_store::{Access, Store, StoreError};
 use longhaul_vendors::JobVendor;
 use longhaul_worker::artifacts::{Prober, Staging};
 use longhaul_worker::collect::{Collector, Stage};
 use longhaul_worker::credentials::Credentials;
+use longhaul_worker::desk::{Desk, Works};
 use longhaul_worker::errands::Errands;
 use longhaul_worker::guard::{Guard, GuardConfig};
+use longhaul_worker::journal::Journal;
 use longhaul_worker::metrics::Metrics;
 use longhaul_worker::probe::ChildLimits;
 use longhaul_worker::wire::{Counting, LiveWire, StoredInputs};
@@ -47,6 +53,9 @@ pub struct Product {
 /// What an earlier run left in staging is kept this long.
 const STALE: Duration = Duration::from_secs(24 * 3600);
 
+/// A store that went away between two steps of a start is asked again after this.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// This program's own file: probes run in it, as processes of their own.
 fn program() -> anyhow::Result<PathBuf> {
     std::env::current_exe().context("this program's own file cannot be found")
@@ -65,17 +74,15 @@ impl Product {
     ///
     /// # Errors
     /// Whatever stands in the way, with the next thing to try.
-    pub async fn open(config: Config) -> anyhow::Result<Self> {
+    pub async fn open(config: Config, role: Role) -> anyhow::Result<Self> {
         let registry = registry()?;
         let connectors = Arc::new(config.resolve(&registry)?);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let storage = ArtifactStorage::open(&config.artifacts.url, env::lookup)?;
-        let store = longhaul_store::open(&config.store.url, OpenOptions::default(), clock.clone()).await?;
+        let options = config.store.opening(Access::Serve, role.as_str());
+        let store = longhaul_store::open(&config.store.url, options, clock.clone()).await?;
         let vendors = longhaul_vendors::catalog();
         store.set_limits(config.limits(&connectors)).await?;
-        for (key, instead) in config.without_effect() {
-            warn!(key, "{key} has no effect: {instead}");
-        }
         Ok(Self { registry, connectors, vendors, store, storage, clock, config })
     }
 
@@ -115,7 +122,7 @@ impl Product {
             storage: self.storage.clone(),
             store: self.store.clone(),
         };
-        Ok(Worker::new(WorkerParts {
+        let worker = Worker::new(WorkerParts {
             store: self.store.clone(),
             connectors: self.connectors.clone(),
             vendors: self.vendors.clone(),
@@ -128,11 +135,22 @@ impl Product {
             lease: Duration::from_secs(config.worker.lease_s),
             drain: Duration::from_secs(config.worker.drain_s),
             chores_every: Duration::from_millis(500),
-        }))
+            learn: config.pacing.learn,
+        });
+        // A store that may forget its newest second is told from here what had left.
+        let forgets = !config.store.is_embedded() && config.store.durability == "everysec";
+        Ok(if forgets { worker.with_journal(Journal::open(&folder)?) } else { worker })
     }
 
-    fn api(&self, listen: SocketAddr, metrics: &Metrics, worker: &Worker) -> Arc<Api> {
-        let (pulse, clock) = (worker.pulse(), self.clock.clone());
+    /// The API; `beside` is the worker of this process with its metrics.
+    fn api(&self, listen: SocketAddr, beside: Option<(&Worker, &Metrics)>) -> Arc<Api> {
+        let check = |worker: &Worker| -> WorkerCheck {
+            let sight = worker.sight();
+            Arc::new(move || {
+                let sight = sight.clone();
+                Box::pin(async move { sight.takes_work().await })
+            })
+        };
         let config = &self.config;
         Api::new(ApiParts {
             store: self.store.clone(),
@@ -155,9 +173,10 @@ impl Product {
                 staging: config.staging(),
                 heartbeat: Duration::from_secs(15),
                 budgeted: config.budgeted(),
+                learn: config.pacing.learn,
             },
-            metrics_sources: vec![metrics.registry()],
-            worker_idle: Some(Arc::new(move || pulse.since(&*clock))),
+            metrics_sources: beside.iter().map(|(_, metrics)| metrics.registry()).collect(),
+            worker: beside.map(|(worker, _)| check(worker)),
         })
     }
 
@@ -165,12 +184,13 @@ impl Product {
     ///
     /// # Errors
     /// Where one of them cannot be set up, or the listener fails.
-    pub async fn run(self, listener: TcpListener, stop: CancellationToken) -> anyhow::Result<()> {
-        let listen = listener.local_addr()?;
+    pub async fn serve(self, door: Door, stop: CancellationToken) -> anyhow::Result<()> {
+        if !self.may_open(door.listen, &stop).await? {
+            return door.closed().await;
+        }
         let metrics = Arc::new(Metrics::default());
         let worker = self.worker(metrics.clone())?;
-        let api = self.api(listen, &metrics, &worker);
-        let running = services::start_all(&api);
+        let api = self.api(door.listen, Some((&worker, &metrics)));
         let working = tokio::spawn({
             // However the worker ends, the API does not go on taking jobs that nobody works on.
             let ends = stop.clone().drop_guard();
@@ -180,44 +200,111 @@ impl Product {
                 run.await;
             }
         });
-        info!(listen = %listen, connectors = self.connectors.len(), "longhaul is ready on http://{listen}");
-        let served = longhaul_scheduler::serve(api, listener, stop.clone()).await;
+        let served = self.answer(&api, door, &stop).await;
+        stop.cancel();
+        let worked = working.await;
+        self.store.close().await;
+        served?;
+        worked.context("the worker ended by a fault of ours; the log says where, and a new start goes on")
+    }
+
+    /// Runs API and maintenance until told to stop, then gives the duties up and drains.
+    ///
+    /// # Errors
+    /// Where the listener fails.
+    pub async fn schedule(self, door: Door, stop: CancellationToken) -> anyhow::Result<()> {
+        if !self.may_open(door.listen, &stop).await? {
+            return door.closed().await;
+        }
+        let api = self.api(door.listen, None);
+        let served = self.answer(&api, door, &stop).await;
+        self.store.close().await;
+        served
+    }
+
+    /// Refuses to listen beyond loopback without any token: everybody could spend money there. `false` where it is told to
+    /// stop before the store could say.
+    async fn may_open(&self, listen: SocketAddr, stop: &CancellationToken) -> anyhow::Result<bool> {
+        if self.connectors.is_empty() {
+            warn!(
+                "no connector is installed: no job can be submitted; add a [connectors.NAME] section (longhaul vendors list)"
+            );
+        }
+        if listen.ip().is_loopback() {
+            return Ok(true);
+        }
+        let tokens = loop {
+            match self.store.tokens().await {
+                Err(StoreError::Unavailable(error)) => warn!("tokens cannot be read, trying again: {error}"),
+                tokens => break tokens?,
+            }
+            tokio::select! {
+                () = tokio::time::sleep(AGAIN) => {}
+                () = stop.cancelled() => return Ok(false),
+            }
+        };
+        anyhow::ensure!(
+            tokens.iter().any(|token| token.revoked_ms.is_none()),
+            "{listen} is not loopback and there is no API token: anybody there could spend money; \
+             make one first (longhaul tokens create --role admin), or listen on 127.0.0.1"
+        );
+        Ok(true)
+    }
+
+    /// Opens the API and its maintenance; resolves when both are done after a stop.
+    async fn answer(&self, api: &Arc<Api>, mut door: Door, stop: &CancellationToken) -> anyhow::Result<()> {
+        let running = services::start_all(api);
+        door.opening.opened(api.clone());
+        door.answer();
+        let (listen, connectors) = (door.listen, self.connectors.len());
+        info!(listen = %listen, connectors, "longhaul is ready on http://{listen}");
+        stop.cancelled().await;
+        // Duties are another scheduler's at once, while requests under way get their time here.
+        let ((), served) = tokio::join!(services::stop_all(running), door.closed());
         if let Err(error) = &served {
             error!(error = %error, "the API's listener failed; stopping");
-            stop.cancel();
         }
-        let worked = working.await;
-        for service in running {
-            service.stop().await;
+        served
+    }
+
+    /// Runs a worker alone until told to stop, then drains it.
+    ///
+    /// # Errors
+    /// Where it cannot be set up.
+    pub async fn work(self, desk: &Desk, stop: CancellationToken) -> anyhow::Result<()> {
+        let metrics = Arc::new(Metrics::default());
+        let worker = self.worker(metrics.clone())?;
+        desk.opened(Works {
+            sight: worker.sight(),
+            store: self.store.clone(),
+            storage: self.storage.clone(),
+            metrics: metrics.registry(),
+        });
+        let stopping = async {
+            stop.cancelled().await;
+            desk.stopping();
+            std::future::pending().await
+        };
+        tokio::select! {
+            () = worker.run(stop.clone()) => {}
+            () = stopping => {}
         }
         self.store.close().await;
-        served.context("the API's listener failed")?;
-        worked.context("the worker ended by a fault of ours; the log says where, and a new start goes on")
+        // Whoever watches it starts another.
+        anyhow::ensure!(
+            stop.is_cancelled(),
+            "the worker ended by a fault of ours; the log says where, and a new start goes on"
+        );
+        Ok(())
     }
 }
 
-/// Binds where the API listens.
+/// Binds an address; `how` says where another can be named.
 ///
 /// # Errors
 /// Where the address is taken or not ours.
-pub async fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(listen)
-        .await
-        .with_context(|| format!("{listen} cannot be listened on; name another in [api] listen or with --listen"))
-}
-
-/// Refuses to listen beyond loopback without any token: everybody could spend money there.
-///
-/// # Errors
-/// Where there is none.
-pub async fn want_token(store: &dyn Store, listen: SocketAddr) -> anyhow::Result<()> {
-    if listen.ip().is_loopback() || store.tokens().await?.iter().any(|token| token.revoked_ms.is_none()) {
-        return Ok(());
-    }
-    anyhow::bail!(
-        "{listen} is not loopback and there is no API token: anybody there could spend money; \
-         make one first (longhaul tokens create --role admin), or listen on 127.0.0.1"
-    )
+pub async fn bind(listen: SocketAddr, how: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(listen).await.with_context(|| format!("{listen} cannot be listened on; name another {how}"))
 }
 
 /// A token that is cancelled by SIGTERM and SIGINT; a second signal ends the process at once.

@@ -131,6 +131,10 @@ const CODES: &[Code] = codes! {
         "if the host is yours and meant, open it by name in the connector's private_hosts";
     "lost_at_vendor", Some(NotFound), None, "The vendor no longer knows the job",
         "look in the vendor's console, then `longhaul jobs replay JOB --from poll` (free)";
+    "journal_unwritable", Some(Internal), None, "A paid start could not be written down, so it was not sent",
+        "make room in the worker's staging folder or mend its permissions; the job goes on by itself";
+    "start_forgotten", None, None, "The store had forgotten that this start was sent",
+        "nothing, unless the job is parked with start_unknown: `longhaul jobs show JOB`";
     "question_timeout", Some(Timeout), None, "Nobody answered the vendor's question in time",
         "give `limits.question_minutes` more, notify on job.needs_input, then `longhaul jobs rerun JOB`";
     "output_truncated", Some(SpecMismatch), None, "The output was cut short",

@@ -221,6 +221,10 @@ pub struct VendorFile {
     /// The same for some models.
     #[serde(default)]
     pub model_silence_s: BTreeMap<String, u64>,
+    /// Seconds for which a finished job's outputs can be fetched, counted from its end; left out where they do not die or
+    /// where only the answer tells.
+    #[serde(default)]
+    pub outputs_live_s: Option<u64>,
     /// Minutes after which a job without `max_minutes` of its own is called a runaway.
     pub max_minutes: u32,
     /// The unit it bills in.

@@ -260,6 +260,8 @@ fn check_times(file: &VendorFile, found: &mut Found) {
         let fits = (1..=MAX_SILENCE_S).contains(&silence);
         found.unless(fits, &path, "out_of_range", format!("this must be 1 to {MAX_SILENCE_S} seconds"));
     }
+    let message = "this must be at least 10 seconds: leave it out where outputs do not die";
+    found.unless(file.outputs_live_s.is_none_or(|lives| lives >= 10), "outputs_live_s", "out_of_range", message);
     let fits = (1..=MAX_MINUTES).contains(&file.max_minutes);
     found.unless(fits, "max_minutes", "out_of_range", format!("this must be 1 to {MAX_MINUTES} minutes"));
     let fits = file.find_s <= 3600;

@@ -104,6 +104,7 @@ pub(crate) const VENDOR_FILE: &[Field] = &[
     may("synchronous", Shape::Flag),
     need("start_silence_s", Shape::Count),
     may("model_silence_s", Shape::Map(&Shape::Count)),
+    may("outputs_live_s", Shape::Count),
     need("max_minutes", Shape::Count),
     need("unit", Shape::Word(units)),
     may("prices", Shape::Some(&PRICE)),

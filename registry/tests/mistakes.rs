@@ -151,6 +151,7 @@ fn what_contradicts_itself() {
         ("headers = { \"a b\" = \"x\" }", "headers.\"a b\": ", "no name of a header"),
         ("headers = { x = \"{nothing}\" }", "headers.x: ", "no setting of this file"),
         ("model_silence_s = { \"a1.5\" = 9000 }", "model_silence_s.\"a1.5\": ", "1 to 1800"),
+        ("outputs_live_s = 5", "outputs_live_s: ", "at least 10 seconds"),
         ("limits = { in_flight = 0 }", "limits.in_flight: ", "pause it"),
         ("retirements = [{ what = \"a0\", on = \"soon\", instead = \"a1\" }]", "retirements[0].on: ", "YYYY-MM-DD"),
     ];

@@ -1,9 +1,11 @@
 //! The state that every handler shares, and the server around it.
 
 use crate::archive::Archive;
+use crate::expected::Expected;
 use crate::metrics::Metrics;
 use crate::services::Retention;
 use crate::tokens::TokenCache;
+use futures::future::BoxFuture;
 use longhaul_registry::Connector;
 use longhaul_store::Store;
 use longhaul_store::clock::Clock;
@@ -46,6 +48,8 @@ pub struct ApiOptions {
     pub heartbeat: Duration,
     /// Tenants that have a monthly budget: their jobs are held against it at the door.
     pub budgeted: BTreeSet<String>,
+    /// Jobs are told to end by how long such jobs took (`[pacing] learn`).
+    pub learn: bool,
 }
 
 impl Default for ApiOptions {
@@ -60,9 +64,13 @@ impl Default for ApiOptions {
             staging: PathBuf::from("./artifacts/.staging"),
             heartbeat: Duration::from_secs(15),
             budgeted: BTreeSet::new(),
+            learn: true,
         }
     }
 }
+
+/// Looks whether a worker does its work: what keeps it, and what to do.
+pub type WorkerCheck = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
 /// What the API is built from.
 pub struct ApiParts {
@@ -82,8 +90,8 @@ pub struct ApiParts {
     pub options: ApiOptions,
     /// Metrics of other roles in this process, shown on the same `/metrics`.
     pub metrics_sources: Vec<Arc<MetricsRegistry>>,
-    /// How long ago the worker of this process last looked for work; `None` where there is no worker here.
-    pub worker_idle: Option<Arc<dyn Fn() -> Duration + Send + Sync>>,
+    /// Looks whether the worker of this process does its work; `None` where there is no worker here.
+    pub worker: Option<WorkerCheck>,
 }
 
 /// The HTTP API's state.
@@ -98,9 +106,10 @@ pub struct Api {
     pub(crate) options: ApiOptions,
     pub(crate) metrics: Metrics,
     pub(crate) metrics_sources: Vec<Arc<MetricsRegistry>>,
-    pub(crate) worker_idle: Option<Arc<dyn Fn() -> Duration + Send + Sync>>,
+    pub(crate) worker: Option<WorkerCheck>,
     pub(crate) tokens: TokenCache,
     pub(crate) body_room: Arc<Semaphore>,
+    pub(crate) expected: Expected,
     /// Cancelled when the server drains: streams and long polls end.
     pub(crate) closing: CancellationToken,
 }
@@ -116,6 +125,7 @@ impl Api {
     #[must_use]
     pub fn new(parts: ApiParts) -> Arc<Self> {
         Arc::new(Self {
+            expected: Expected::new(parts.options.learn, parts.connectors.clone()),
             store: parts.store,
             registry: parts.registry,
             vendors: parts.vendors,
@@ -126,7 +136,7 @@ impl Api {
             options: parts.options,
             metrics: Metrics::new(),
             metrics_sources: parts.metrics_sources,
-            worker_idle: parts.worker_idle,
+            worker: parts.worker,
             tokens: TokenCache::default(),
             body_room: Arc::new(Semaphore::new(BODY_ROOM_MIB)),
             closing: CancellationToken::new(),

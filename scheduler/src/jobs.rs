@@ -8,6 +8,7 @@ use crate::view::JobJson;
 use crate::waiting;
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use chrono::{DateTime, NaiveDate};
 use longhaul_registry::Problem;
 use longhaul_store::{JobFilter, JobRecord, JobState, StoreError};
@@ -200,7 +201,12 @@ pub(crate) async fn wait(
             };
             // Heard of or not, the store tells how it stands.
             let _ = timeout(RECHECK, heard).await;
-            record = caller.job(&api, &id).await?;
+            match caller.job(&api, &id).await {
+                Ok(now) => record = now,
+                // The store is away for the moment: whoever waits for a job waits for that too.
+                Err(error) if error.status == StatusCode::SERVICE_UNAVAILABLE => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok::<(), ApiError>(())
     };

@@ -1,6 +1,6 @@
 //! The HTTP API and the maintenance services, over any store.
 //!
-//! - [`Api`], [`router`], [`serve`]: API v1 of docs/openapi.json
+//! - [`Api`], [`router`], [`serve`], [`Opening`]: API v1 of docs/openapi.json, also while its store is still waited for
 //! - [`services`]: what needs a sweep now and then: prune, connector recovery, gauges
 //! - [`archive`]: jobs that have left the store
 //! - [`tokens`]: API tokens
@@ -21,11 +21,13 @@ mod codes;
 mod connectors;
 mod error;
 mod events;
+mod expected;
 mod fields;
 mod inputs;
 mod jobs;
 pub mod metrics;
 mod openapi;
+mod opening;
 mod request;
 mod router;
 pub mod services;
@@ -38,7 +40,8 @@ mod usage;
 pub mod view;
 mod waiting;
 
-pub use api::{Api, ApiOptions, ApiParts};
+pub use api::{Api, ApiOptions, ApiParts, WorkerCheck};
 pub use error::{ApiError, ApiResult};
 pub use openapi::openapi;
-pub use router::{router, serve};
+pub use opening::Opening;
+pub use router::{router, serve, serve_opening};

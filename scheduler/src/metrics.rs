@@ -1,7 +1,7 @@
 //! What the scheduler counts, and the page that lists it.
 
 use longhaul_registry::Unit;
-use longhaul_store::{ConnectorRow, JobState, TenantRow};
+use longhaul_store::{ConnectorRow, Durability, JobState, TenantRow};
 use prometheus_client::encoding::{EncodeLabelSet, prometheus_text, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -67,6 +67,12 @@ const OLDEST_DUE: MetricInfo = MetricInfo {
     labels: "",
     help: "How long the oldest due step that could run has waited; 0 where nothing is late",
 };
+const DURABILITY: MetricInfo = MetricInfo {
+    name: "longhaul_store_durability",
+    kind: "gauge",
+    labels: "mode: strict, everysec",
+    help: "1 for what an acknowledged change is worth; a server of an everysec store that dies may forget its last second",
+};
 const CONNECTOR_UP: MetricInfo = MetricInfo {
     name: "longhaul_connector_state",
     kind: "gauge",
@@ -108,17 +114,30 @@ const PRUNED: MetricInfo = MetricInfo {
 const SERVICE_ERRORS: MetricInfo = MetricInfo {
     name: "longhaul_service_errors_total",
     kind: "counter",
-    labels: "service: prune, recovery, gauges",
+    labels: "service: prune, recovery, gauges, recount",
     help: "Passes of a maintenance service that failed and will be repeated",
+};
+const DUTY: MetricInfo = MetricInfo {
+    name: "longhaul_duty_held",
+    kind: "gauge",
+    labels: "duty: prune, recovery, gauges, recount",
+    help: "1 where this process has a maintenance duty; of all schedulers on a store one has each. Whoever has gauges tells what is read from the store",
+};
+const PLACES_MENDED: MetricInfo = MetricInfo {
+    name: "longhaul_places_mended_total",
+    kind: "counter",
+    labels: "connector; change: given_back, found",
+    help: "Places at a vendor that the leak detector put right: given back where no job held them, found where a job had none",
 };
 
 /// Every metric of the scheduler, in the order of the page.
-pub const METRICS: [MetricInfo; 13] = [
+pub const METRICS: [MetricInfo; 16] = [
     SUBMISSIONS,
     REQUESTS,
     REQUEST_SECONDS,
     JOBS,
     OLDEST_DUE,
+    DURABILITY,
     CONNECTOR_UP,
     IN_FLIGHT,
     IN_FLIGHT_LIMIT,
@@ -127,6 +146,8 @@ pub const METRICS: [MetricInfo; 13] = [
     SSE_CLIENTS,
     PRUNED,
     SERVICE_ERRORS,
+    DUTY,
+    PLACES_MENDED,
 ];
 
 /// What became of a submission.
@@ -163,6 +184,11 @@ struct StateLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DurabilityLabels {
+    mode: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ConnectorLabels {
     connector: String,
 }
@@ -178,6 +204,21 @@ struct ServiceLabels {
     service: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DutyLabels {
+    duty: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PlaceLabels {
+    connector: String,
+    change: &'static str,
+}
+
+/// A gauge of its own that can be absent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NoLabels {}
+
 type Latency = Family<RouteLabels, Histogram, fn() -> Histogram>;
 
 /// The scheduler's metrics.
@@ -188,7 +229,8 @@ pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     request_seconds: Latency,
     jobs: Family<StateLabels, Gauge>,
-    oldest_due: Gauge<f64, AtomicU64>,
+    oldest_due: Family<NoLabels, Gauge<f64, AtomicU64>>,
+    durability: Family<DurabilityLabels, Gauge>,
     connector_state: Family<StateLabels, Gauge>,
     in_flight: Family<ConnectorLabels, Gauge>,
     in_flight_limit: Family<ConnectorLabels, Gauge>,
@@ -197,6 +239,8 @@ pub struct Metrics {
     sse_clients: Gauge,
     pruned: Counter,
     service_errors: Family<ServiceLabels, Counter>,
+    duties: Family<DutyLabels, Gauge>,
+    places_mended: Family<PlaceLabels, Counter>,
 }
 
 impl Default for Metrics {
@@ -216,7 +260,8 @@ impl Metrics {
             requests: Family::default(),
             request_seconds: Family::new_with_constructor(|| Histogram::new(SECONDS)),
             jobs: Family::default(),
-            oldest_due: Gauge::default(),
+            oldest_due: Family::default(),
+            durability: Family::default(),
             connector_state: Family::default(),
             in_flight: Family::default(),
             in_flight_limit: Family::default(),
@@ -225,12 +270,15 @@ impl Metrics {
             sse_clients: Gauge::default(),
             pruned: Counter::default(),
             service_errors: Family::default(),
+            duties: Family::default(),
+            places_mended: Family::default(),
         };
         add(&mut registry, SUBMISSIONS, metrics.submissions.clone());
         add(&mut registry, REQUESTS, metrics.requests.clone());
         add(&mut registry, REQUEST_SECONDS, metrics.request_seconds.clone());
         add(&mut registry, JOBS, metrics.jobs.clone());
         add(&mut registry, OLDEST_DUE, metrics.oldest_due.clone());
+        add(&mut registry, DURABILITY, metrics.durability.clone());
         add(&mut registry, CONNECTOR_UP, metrics.connector_state.clone());
         add(&mut registry, IN_FLIGHT, metrics.in_flight.clone());
         add(&mut registry, IN_FLIGHT_LIMIT, metrics.in_flight_limit.clone());
@@ -239,6 +287,8 @@ impl Metrics {
         add(&mut registry, SSE_CLIENTS, metrics.sse_clients.clone());
         add(&mut registry, PRUNED, metrics.pruned.clone());
         add(&mut registry, SERVICE_ERRORS, metrics.service_errors.clone());
+        add(&mut registry, DUTY, metrics.duties.clone());
+        add(&mut registry, PLACES_MENDED, metrics.places_mended.clone());
         Self { registry: Arc::new(registry), ..metrics }
     }
 
@@ -288,7 +338,14 @@ impl Metrics {
     }
 
     pub(crate) fn set_oldest_due(&self, age: Option<Duration>) {
-        self.oldest_due.set(age.unwrap_or_default().as_secs_f64());
+        self.oldest_due.get_or_create(&NoLabels {}).set(age.unwrap_or_default().as_secs_f64());
+    }
+
+    pub(crate) fn set_durability(&self, now: Durability) {
+        for durability in Durability::ALL {
+            let labels = DurabilityLabels { mode: durability.as_str() };
+            self.durability.get_or_create(&labels).set(i64::from(durability == now));
+        }
     }
 
     pub(crate) fn set_connector(&self, connector: &str, now: &str) {
@@ -337,6 +394,30 @@ impl Metrics {
 
     pub(crate) fn service_failed(&self, service: &'static str) {
         self.service_errors.get_or_create(&ServiceLabels { service }).inc();
+    }
+
+    /// Whether this process has a duty.
+    pub(crate) fn duty(&self, duty: &'static str, held: bool) {
+        self.duties.get_or_create(&DutyLabels { duty }).set(i64::from(held));
+    }
+
+    /// What the leak detector put right.
+    pub(crate) fn places_mended(&self, connector: &str, given_back: usize, found: usize) {
+        for (change, places) in [("given_back", given_back), ("found", found)] {
+            let labels = PlaceLabels { connector: connector.to_owned(), change };
+            self.places_mended.get_or_create(&labels).inc_by(u64::try_from(places).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Takes away what is read from the store: another process tells it now.
+    pub(crate) fn clear_readings(&self) {
+        self.jobs.clear();
+        self.oldest_due.clear();
+        self.connector_state.clear();
+        self.in_flight.clear();
+        self.in_flight_limit.clear();
+        self.pace.clear();
+        self.budget_spent.clear();
     }
 
     /// Every metric of this process as text.
@@ -400,9 +481,13 @@ mod tests {
         metrics.answered("/v1/jobs/{id}", "GET", 404, Duration::from_millis(3));
         metrics.set_jobs(&[("flux".to_owned(), JobState::Running, 3)]);
         metrics.set_connector("flux", "open");
+        metrics.set_durability(Durability::Everysec);
         metrics.service_failed("prune");
         metrics.set_limits(&row(), 0);
         metrics.set_budgets(&[spender()]);
+        metrics.set_oldest_due(None);
+        metrics.duty("gauges", true);
+        metrics.places_mended("flux", 1, 0);
         metrics
     }
 
@@ -447,6 +532,8 @@ mod tests {
         let metrics = filled();
         let page = metrics.text(&[], false).unwrap();
         for line in [
+            "longhaul_store_durability{mode=\"strict\"} 0",
+            "longhaul_store_durability{mode=\"everysec\"} 1",
             "longhaul_connector_in_flight{connector=\"flux\"} 7",
             "longhaul_connector_in_flight_limit{connector=\"flux\"} 24",
             "longhaul_connector_pace_requests_per_second{connector=\"flux\"} 3.0",

@@ -2,6 +2,7 @@
 
 use crate::api::{Api, Shared};
 use crate::error::ApiError;
+use crate::opening::Opening;
 use crate::{artifacts, batch, connectors, events, jobs, signals, submit, system, usage};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
@@ -68,13 +69,23 @@ pub fn router(api: Arc<Api>) -> Router {
 /// # Errors
 /// Where the listener fails.
 pub async fn serve(api: Arc<Api>, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
-    let closing = api.closing.clone();
-    let draining = closing.clone();
+    let opening = Arc::new(Opening::default());
+    opening.opened(api);
+    serve_opening(opening, listener, stop).await
+}
+
+/// The same with an API that may not be there yet.
+///
+/// # Errors
+/// Where the listener fails.
+pub async fn serve_opening(opening: Arc<Opening>, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
+    let draining = opening.closing();
+    let router = opening.router();
     let stopping = async move {
         stop.cancelled().await;
-        closing.cancel();
+        opening.close();
     };
-    let server = axum::serve(listener, router(api)).with_graceful_shutdown(stopping).into_future();
+    let server = axum::serve(listener, router).with_graceful_shutdown(stopping).into_future();
     tokio::select! {
         ended = server => ended,
         () = async { draining.cancelled().await; tokio::time::sleep(DRAIN).await } => {

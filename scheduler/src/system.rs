@@ -1,19 +1,21 @@
 //! The server about itself: alive, ready, counted, described.
 
-use crate::api::{Api, Shared};
+use crate::api::Shared;
 use crate::error::{ApiError, ApiResult};
 use crate::metrics::{CLASSIC, OPEN_METRICS};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use longhaul_store::Durability;
 use serde::Serialize;
 use std::fmt::Display;
 use std::time::Duration;
+use tokio::time::timeout;
 use utoipa::ToSchema;
 
-/// A worker that has looked for nothing this long, while a step has been due as long, is stuck.
-const STUCK: Duration = Duration::from_secs(60);
+/// What takes longer to answer is not ready.
+const PATIENCE: Duration = Duration::from_secs(4);
 
 /// Whether the process lives.
 #[derive(Debug, Serialize, ToSchema)]
@@ -38,7 +40,7 @@ pub(crate) struct Check {
     name: &'static str,
     /// It works.
     ok: bool,
-    /// What is wrong, and what to do.
+    /// What is wrong, and what to do; of a store that works, what it may forget.
     message: Option<String>,
 }
 
@@ -46,6 +48,15 @@ impl Check {
     fn new<E: Display>(name: &'static str, outcome: Result<(), E>) -> Self {
         let message = outcome.err().map(|error| error.to_string());
         Self { name, ok: message.is_none(), message }
+    }
+
+    /// The store's, which says what an acknowledged change is worth where that is less than it could be.
+    fn store<E: Display>(outcome: Result<(), E>, durability: Durability) -> Self {
+        let mut check = Self::new("store", outcome);
+        if check.ok && durability == Durability::Everysec {
+            check.message = Some("everysec: a server that dies may forget the last second it acknowledged".to_owned());
+        }
+        check
     }
 }
 
@@ -69,14 +80,15 @@ pub(crate) async fn healthz() -> Json<Health> {
     )
 )]
 pub(crate) async fn readyz(State(api): State<Shared>) -> Response {
-    let (store, storage) = futures::join!(api.store.ready(), api.storage.check());
+    let (store, storage) = futures::join!(in_time(api.store.ready()), in_time(api.storage.check()));
     let server = match api.closing.is_cancelled() {
         true => Err("the server is stopping; ask another"),
         false => Ok(()),
     };
-    let mut checks = vec![Check::new("store", store), Check::new("storage", storage), Check::new("server", server)];
-    if let Some(idle) = &api.worker_idle {
-        checks.push(Check::new("worker", takes_work(&api, idle()).await));
+    let mut checks =
+        vec![Check::store(store, api.store.durability()), Check::new("storage", storage), Check::new("server", server)];
+    if let Some(worker) = &api.worker {
+        checks.push(Check::new("worker", in_time(worker()).await));
     }
     match checks.iter().all(|check| check.ok) {
         true => Json(Readiness { status: "ready", checks }).into_response(),
@@ -84,19 +96,17 @@ pub(crate) async fn readyz(State(api): State<Shared>) -> Response {
     }
 }
 
-/// A worker that takes nothing while work is due is not well, whatever keeps it.
-async fn takes_work(api: &Api, idle: Duration) -> Result<(), String> {
-    if idle < STUCK {
-        return Ok(());
-    }
-    match api.store.oldest_due().await {
-        Ok(Some(late)) if late >= STUCK => Err(format!(
-            "the worker has taken no step for {} s while one has been due for {} s; \
-             look at its log, raise [worker] concurrency, or restart it",
-            idle.as_secs(),
-            late.as_secs()
-        )),
-        Ok(_) | Err(_) => Ok(()),
+/// Not ready: the store is still waited for.
+pub(crate) fn waiting(why: String) -> Response {
+    let checks = vec![Check::new("store", Err::<(), _>(why))];
+    (StatusCode::SERVICE_UNAVAILABLE, Json(Readiness { status: "not_ready", checks })).into_response()
+}
+
+/// The outcome in words, or that there was none in time.
+async fn in_time<E: Display>(outcome: impl Future<Output = Result<(), E>>) -> Result<(), String> {
+    match timeout(PATIENCE, outcome).await {
+        Ok(outcome) => outcome.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
     }
 }
 

@@ -62,6 +62,9 @@ pub struct JobJson {
     pub waiting: Option<WaitingJson>,
     /// 0 to 1, where the vendor says it.
     pub progress: Option<f32>,
+    /// When it is as likely done as not, by how long such jobs took; null where that is not known, or where it has run longer
+    /// than nearly all did.
+    pub expected_at: Option<String>,
     /// The vendor's id, once known.
     pub vendor_job_id: Option<String>,
     /// The question that stands.
@@ -271,6 +274,7 @@ impl JobJson {
             step: job.step.map(|kind| StepJson { kind, due_at: job.due_at.map(instant) }),
             waiting: None,
             progress: job.progress,
+            expected_at: None,
             vendor_job_id: job.vendor_job_id.clone(),
             question: job.question.as_ref().map(QuestionJson::from),
             cancel: job.cancel.as_ref().map(|wish| CancelJson {

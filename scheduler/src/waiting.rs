@@ -1,8 +1,8 @@
-//! Says why jobs wait.
+//! Says why jobs wait, and when running ones are likely done.
 
 use crate::api::Api;
 use crate::error::ApiResult;
-use crate::view::JobJson;
+use crate::view::{JobJson, time};
 use longhaul_registry::Step;
 use longhaul_store::{ConnectorRow, Job, JobRecord, TenantRow, limits};
 use std::collections::BTreeMap;
@@ -29,7 +29,10 @@ pub(crate) async fn explained(api: &Api, records: &[JobRecord]) -> ApiResult<Vec
     let connectors: BTreeMap<String, ConnectorRow> =
         api.store.connectors().await?.into_iter().map(|row| (row.name.clone(), row)).collect();
     let tenants = budgets(api, records).await?;
-    for (json, JobRecord { job, body, .. }) in all.iter_mut().zip(records) {
+    api.expected.refresh(&*api.store, &*api.clock).await;
+    for (json, record) in all.iter_mut().zip(records) {
+        let JobRecord { job, body, .. } = record;
+        json.expected_at = api.expected.of(record, now_ms).map(time);
         let Some(connector) = connectors.get(&job.connector) else { continue };
         let waiting = limits::waiting(job, body, connector, tenants.get(&job.tenant), now_ms);
         json.waiting = waiting.map(Into::into);

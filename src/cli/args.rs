@@ -56,6 +56,10 @@ pub enum Command {
     Demo(DemoArgs),
     /// Run everything in one process: API, worker and the embedded store
     Serve(ServeArgs),
+    /// Run the API and the maintenance of a fleet, without a worker; several at once share the duties
+    Scheduler(SchedulerArgs),
+    /// Run one worker of a fleet; as many as there is work for, on any host
+    Worker(WorkerArgs),
     /// Stand-ins of every vendor's server, for tests and trials
     Sandbox(SandboxArgs),
     /// Submit, watch and steer jobs
@@ -122,6 +126,46 @@ SIGTERM or Ctrl-C stops it in order: steps under way get their time, leases are 
 it at once; nothing is lost then either.")]
 pub struct ServeArgs {
     /// Listen here instead of where the configuration says
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Option<SocketAddr>,
+}
+
+/// `longhaul scheduler`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A fleet shares one Redis 7 and one place for artifacts; every host has the same longhaul.toml:
+  [store]
+  url = \"redis://redis.internal:6379\"
+  [artifacts]
+  url = \"s3://bucket/prefix\"
+
+  longhaul scheduler --listen 0.0.0.0:7070     on one host or several, behind one address
+  longhaul worker --listen 0.0.0.0:7072        on as many hosts as there is work for
+
+Schedulers share the maintenance: each duty is one scheduler's, and another's within seconds of its death. Anywhere but
+on loopback make a token first: longhaul tokens create --role admin. A store that is away is waited for, at the start
+too: /healthz answers 200 and everything else 503 until it is back. SIGTERM gives the duties up and lets requests under
+way end; a second one ends it at once. docs/OPERATIONS.md, \"A fleet\", has the whole.")]
+pub struct SchedulerArgs {
+    /// Listen here instead of where the configuration says
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Option<SocketAddr>,
+}
+
+/// `longhaul worker`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+It reads the same longhaul.toml as the schedulers and keeps nothing that must outlive it: store and artifacts are
+shared (longhaul scheduler --help). The vendors' keys must be on this host.
+
+With --listen, or [worker] listen, it serves /healthz (restart it on this), /readyz (503 with the reason when the store
+is away, artifacts cannot be written, or it takes nothing while work is due) and /metrics.
+
+SIGTERM hands back at once what has not begun, gives steps under way [worker] drain_s, and hands back the rest: other
+workers go on in that moment, and nothing is counted against the jobs. A second signal ends it at once. One that is
+killed, or frozen, is replaced after [worker] lease_s; nothing is lost or bought twice either way.")]
+pub struct WorkerArgs {
+    /// Serve /healthz, /readyz and /metrics here instead of where the configuration says
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<SocketAddr>,
 }

@@ -7,8 +7,8 @@ use super::output::{list, text};
 use crate::config::{self, Config, env};
 use crate::product::registry;
 use longhaul_store::clock::SystemClock;
+use longhaul_store::examine;
 use longhaul_store::storage::ArtifactStorage;
-use longhaul_store::{SqliteOptions, SqliteStore, Store};
 use longhaul_worker::credentials::Credentials;
 use longhaul_worker::guard::{Guard, GuardConfig};
 use serde_json::{Value, json};
@@ -78,6 +78,9 @@ pub async fn run(
 async fn look(found: &mut Findings, config: &Config) {
     store(found, config).await;
     found.add("artifacts", artifacts(&config.artifacts.url).await);
+    if let Some(told) = config.unshared_artifacts() {
+        found.warn("artifacts", &told);
+    }
     let clock = Arc::new(SystemClock::default());
     match Guard::new(GuardConfig::default(), clock) {
         Ok(guard) if guard.trusted_roots() == 0 => {
@@ -94,7 +97,7 @@ async fn look(found: &mut Findings, config: &Config) {
     if config.notify.secret.is_empty() {
         found.warn("notifications", "[notify] secret is empty: notifications go out unsigned");
     }
-    for (key, instead) in config.without_effect() {
+    for (key, instead) in config.without_effect(None) {
         found.warn("configuration", &format!("{key} has no effect: {instead}"));
     }
     connectors(found, config).await;
@@ -119,26 +122,12 @@ async fn artifacts(url: &str) -> Result<String, String> {
 }
 
 async fn store(found: &mut Findings, config: &Config) {
-    let path = config.sqlite_path();
-    let shown = path.display().to_string();
-    if !path.exists() {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let result = match std::fs::metadata(folder) {
-            Ok(meta) if meta.is_dir() => Ok(format!("{shown} will be made at the first start")),
-            _ => Err(format!("{} is no folder; create it, or name another file in [store] url", folder.display())),
-        };
-        found.add("store", result);
-        return;
-    }
     let clock = Arc::new(SystemClock::default());
-    match SqliteStore::open_shared(&path, SqliteOptions::default(), clock) {
-        Ok(store) => {
-            let result =
-                store.check().await.map(|()| format!("{shown} hangs together")).map_err(|error| error.to_string());
-            found.add("store", result);
-            store.close().await;
+    for finding in examine(&config.store.url, config.store.durability(), clock).await {
+        match finding.outcome {
+            Ok(message) if finding.warning => found.warn(finding.about, &message),
+            outcome => found.add(finding.about, outcome),
         }
-        Err(error) => found.add("store", Err(error.to_string())),
     }
 }
 

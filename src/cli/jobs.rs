@@ -239,6 +239,7 @@ pub fn show_job(output: Output, job: &Value) {
                 "next step",
                 format!("{} {}", text(&job["step"]["kind"]), second(&job["step"]["due_at"])).trim().to_owned(),
             ),
+            ("likely done", second(&job["expected_at"])),
             ("waits", waiting),
             ("at the vendor", text(&job["vendor_job_id"])),
             ("question", question),

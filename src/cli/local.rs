@@ -9,7 +9,7 @@ use clap::CommandFactory;
 use longhaul_registry::{VendorDetail, codes, nearest};
 use longhaul_scheduler::tokens::{self, Role};
 use longhaul_store::clock::SystemClock;
-use longhaul_store::{Access, OpenOptions, open};
+use longhaul_store::{Access, open};
 use longhaul_worker::probe::{ChildLimits, Hint, in_child};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -179,7 +179,7 @@ pub fn completions(shell: clap_complete::Shell) {
 /// `longhaul tokens …`: on the configured store directly, beside a running server.
 pub async fn tokens(config: Config, output: Output, command: TokensCommand) -> anyhow::Result<()> {
     let clock = Arc::new(SystemClock::default());
-    let store = open(&config.store.url, OpenOptions { access: Access::Beside }, clock).await?;
+    let store = open(&config.store.url, config.store.opening(Access::Beside, "tokens"), clock).await?;
     match command {
         TokensCommand::Create { role, tenant, name } => {
             let role: Role = role.parse().map_err(Exit::usage)?;

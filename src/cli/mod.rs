@@ -46,6 +46,16 @@ async fn act(cli: Cli) -> anyhow::Result<()> {
             log_as(&config.log.format, &config.log.filter)?;
             roles::serve::run(config, args).await
         }
+        Command::Scheduler(args) => {
+            let config = load()?;
+            log_as(&config.log.format, &config.log.filter)?;
+            roles::scheduler::run(config, args).await
+        }
+        Command::Worker(args) => {
+            let config = load()?;
+            log_as(&config.log.format, &config.log.filter)?;
+            roles::worker::run(config, args).await
+        }
         Command::Sandbox(args) => {
             log_as("text", "info")?;
             roles::sandbox::run(args).await

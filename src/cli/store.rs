@@ -5,7 +5,7 @@ use super::exit::Exit;
 use super::output::{list, one, say, text};
 use clap::Subcommand;
 use longhaul_store::clock::{Clock, SystemClock};
-use longhaul_store::{Access, CopyProgress, OpenOptions, Store, copy, open};
+use longhaul_store::{Access, CopyProgress, Durability, OpenOptions, Store, copy, open, shown_url};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ Stop every serve, scheduler and worker on both stores first. Leases are not copi
 at once, and a start that was sent is looked for before it is sent again. Artifacts' bytes stay where they are.
 
   longhaul store copy sqlite:longhaul.db sqlite:/srv/longhaul/longhaul.db
+  longhaul store copy sqlite:longhaul.db redis://db.internal:6379
 
 At the end the copy is read back: the table shows records and SHA-256 by kind on both sides. Only a copy that agrees
 can be opened; exit 1 where it does not. Then let [store] url name it, start, and keep the old one for a while.")]
@@ -39,20 +40,25 @@ const TOLD_EVERY: u64 = 20_000;
 pub async fn run(output: Output, command: StoreCommand) -> anyhow::Result<()> {
     let StoreCommand::Copy { from, to } = command;
     if from == to {
-        return Err(Exit::usage(format!("{from} cannot be copied into itself; name another store")).into());
+        return Err(
+            Exit::usage(format!("{} cannot be copied into itself; name another store", shown_url(&from))).into()
+        );
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let access = |access| OpenOptions { access };
-    let source = open(&from, access(Access::CopyFrom), clock.clone()).await?;
-    let target = open(&to, access(Access::CopyInto), clock).await?;
-    let copied = copied(&*source, &*target, &from, &to, output).await;
+    // A copy's last word makes it whole: should a server forget its last second, what is left is half a copy and opens for nobody.
+    let durability = Durability::Everysec;
+    let options = |access| OpenOptions { access, durability, name: "store copy".to_owned() };
+    let source = open(&from, options(Access::CopyFrom), clock.clone()).await?;
+    let target = open(&to, options(Access::CopyInto), clock).await?;
+    // What is secret in a URL is in no output.
+    let copied = copied(&*source, &*target, &shown_url(&from), &shown_url(&to), output).await;
     target.close().await;
     source.close().await;
     copied
 }
 
 async fn copied(from: &dyn Store, to: &dyn Store, from_url: &str, to_url: &str, output: Output) -> anyhow::Result<()> {
-    say(&format!("copying {from_url} into {to_url}"));
+    say(&format!("copying {} into {}", shown_url(from_url), shown_url(to_url)));
     let mut told = 0;
     let progress = |progress| {
         let (CopyProgress::Copied(count) | CopyProgress::Verified(count)) = progress;
@@ -103,8 +109,8 @@ async fn copied(from: &dyn Store, to: &dyn Store, from_url: &str, to_url: &str, 
         return Ok(());
     }
     Err(Exit::failed(format!(
-        "the copy differs from its source and cannot be opened; make sure that nobody uses {from_url}, remove {to_url} \
-         and copy again"
+        "the copy differs from its source and cannot be opened; make sure that nobody uses {from_url}, remove what {to_url} \
+         holds and copy again"
     ))
     .into())
 }

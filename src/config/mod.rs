@@ -1,6 +1,9 @@
 //! `longhaul.toml`: read, overridden by the environment, checked whole before anything starts.
 
 pub mod env;
+mod store;
+
+pub use store::{Role, StoreSection};
 
 use longhaul_registry::shape::{Field, Shape, may};
 use longhaul_registry::{
@@ -29,15 +32,6 @@ pub fn filter(text: &str) -> Result<EnvFilter, String> {
 
 /// The file looked for where none is named.
 pub const FILE: &str = "longhaul.toml";
-
-/// Where jobs live.
-#[derive(Clone, Debug, Deserialize)]
-pub struct StoreSection {
-    /// `sqlite:PATH`.
-    pub url: String,
-    /// `strict` or `everysec`.
-    pub durability: String,
-}
 
 /// Where outputs go.
 #[derive(Clone, Debug, Deserialize)]
@@ -86,6 +80,13 @@ pub struct WorkerSection {
     pub staging: String,
     /// Address and port, or empty.
     pub listen: String,
+}
+
+/// When polls come.
+#[derive(Clone, Debug, Deserialize)]
+pub struct PacingSection {
+    /// By how long such jobs took.
+    pub learn: bool,
 }
 
 /// Notifications out.
@@ -137,6 +138,8 @@ pub struct Config {
     pub retention: RetentionSection,
     /// The worker.
     pub worker: WorkerSection,
+    /// When polls come.
+    pub pacing: PacingSection,
     /// Notifications out.
     pub notify: NotifySection,
     /// Logs.
@@ -183,6 +186,7 @@ const FIELDS: &[Field] = &[
             may("listen", Shape::Text),
         ]),
     ),
+    may("pacing", Shape::Table(&[may("learn", Shape::Flag)])),
     may("notify", Shape::Table(&[may("secret", Shape::Text), may("private_hosts", Shape::List(&Shape::Text))])),
     may("log", Shape::Table(&[may("format", Shape::Word(|| vec!["text", "json"])), may("filter", Shape::Text)])),
     may("connectors", Shape::Map(&Shape::Table(CONNECTOR_SECTION))),
@@ -378,14 +382,8 @@ fn set(table: &mut toml::Table, name: &str, value: &str) -> Result<(), FileProbl
 impl Config {
     /// What keys and types alone do not tell.
     fn check(&self) -> Vec<Problem> {
-        let mut problems = Vec::new();
+        let mut problems: Vec<Problem> = self.store.check().into_iter().collect();
         let mut wrong = |path: &str, code: &str, message: String| problems.push(Problem::new(path, code, message));
-        if !self.store.url.starts_with("sqlite:") {
-            let message = format!("{:?} is no store this version has; use sqlite:PATH", self.store.url);
-            wrong("store.url", "not_allowed", message);
-        } else if self.store.url.trim_start_matches("sqlite:").is_empty() {
-            wrong("store.url", "missing", "name a file: sqlite:longhaul.db".to_owned());
-        }
         if !(1..=100_000).contains(&self.worker.concurrency) {
             wrong("worker.concurrency", "out_of_range", "from 1 to 100000".to_owned());
         }
@@ -465,21 +463,34 @@ impl Config {
         None
     }
 
-    /// What is written and allowed but has no effect in this version, as `(key, what holds instead)`: silence would
-    /// read as a promise.
+    /// What is written and allowed but has no effect in this role, or in any where none is named, as
+    /// `(key, what holds instead)`: silence would read as a promise.
     #[must_use]
-    pub fn without_effect(&self) -> Vec<(String, &'static str)> {
+    pub fn without_effect(&self, role: Option<Role>) -> Vec<(String, &'static str)> {
         let mut found = Vec::new();
-        if self.store.durability != "strict" {
+        let embedded = self.store.is_embedded();
+        if embedded && self.store.durability != "strict" {
             found.push(("store.durability".to_owned(), "the embedded store is always strict"));
         }
-        if !self.worker.listen.is_empty() {
+        let serves = role == Some(Role::Serve) || (role.is_none() && embedded);
+        if serves && !self.worker.listen.is_empty() {
             found.push((
                 "worker.listen".to_owned(),
                 "serve answers /healthz, /readyz and /metrics where the API listens",
             ));
         }
         found
+    }
+
+    /// What a fleet wants of the artifacts' place and this machine cannot know; `None` where all is well.
+    #[must_use]
+    pub fn unshared_artifacts(&self) -> Option<String> {
+        let path = self.artifacts.url.strip_prefix("file:").filter(|_| !self.store.is_embedded())?;
+        Some(format!(
+            "artifacts go into the folder {path}: every scheduler and worker of the fleet must find the same folder there, \
+             such as a network file system, or outputs that one host makes are not there on another; else let [artifacts] \
+             url name a bucket (s3://, az://, gs://)"
+        ))
     }
 
     /// Resolves every connector.
@@ -543,12 +554,6 @@ impl Config {
             }
             None => PathBuf::from("./artifacts.staging"),
         }
-    }
-
-    /// The embedded store's file.
-    #[must_use]
-    pub fn sqlite_path(&self) -> PathBuf {
-        PathBuf::from(self.store.url.trim_start_matches("sqlite:"))
     }
 
     /// The API's default address, for the command line's own calls.

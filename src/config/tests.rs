@@ -15,7 +15,6 @@ fn the_defaults_are_those_of_the_interface() {
     assert_eq!(config.api.listen.to_string(), "127.0.0.1:7070");
     assert_eq!((config.worker.concurrency, config.worker.lease_s), (256, 15));
     assert_eq!((config.artifacts.max_bytes, config.api.max_body_bytes), (4 << 30, 64 << 20));
-    assert_eq!(config.sqlite_path(), PathBuf::from("longhaul.db"));
 }
 
 #[test]
@@ -68,7 +67,7 @@ fn every_mistake_names_file_line_and_the_nearest_key() {
     assert!(found[2].contains("`store`"), "{}", found[2]);
     let found = problems("[api]\nlisten = \"7070\"\n", &[]);
     assert!(found[0].starts_with("longhaul.toml:2: api.listen: "), "{found:?}");
-    let found = problems("[worker]\nlease_s = 1\n[store]\nurl = \"redis://x\"\n", &[]);
+    let found = problems("[worker]\nlease_s = 1\n[store]\nurl = \"mysql://x\"\n", &[]);
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(problems("a = [\n", &[])[0].contains("no TOML"));
 }
@@ -103,13 +102,57 @@ fn a_mistake_is_the_variables_where_the_variable_set_it() {
 #[test]
 fn what_has_no_effect_is_said_and_the_defaults_all_have_one() {
     let keys = |text: &str| -> Vec<String> {
-        parse("f", text, &[]).unwrap().without_effect().into_iter().map(|(key, _)| key).collect()
+        parse("f", text, &[]).unwrap().without_effect(None).into_iter().map(|(key, _)| key).collect()
     };
     assert_eq!(keys(""), Vec::<String>::new());
     assert_eq!(keys("[store]\ndurability = \"everysec\"\n"), ["store.durability"]);
     let text = "[connectors.a]\nvendor = \"flux\"\nlimits = { in_flight = 3, starts_per_minute = 4 }\n\
                 [tenants.a]\nweight = 3\nbudget_usd_per_month = \"5\"\n";
     assert_eq!(keys(text), Vec::<String>::new());
+}
+
+#[test]
+fn what_has_no_effect_hangs_on_the_role() {
+    let keys = |text: &str, role: Option<Role>| -> Vec<String> {
+        parse("f", text, &[]).unwrap().without_effect(role).into_iter().map(|(key, _)| key).collect()
+    };
+    let (listen, fleet) = ("[worker]\nlisten = \"127.0.0.1:7072\"\n", "[store]\nurl = \"redis://r\"\n");
+    assert_eq!(keys(listen, None), ["worker.listen"]);
+    assert_eq!(keys(&format!("{fleet}{listen}"), Some(Role::Serve)), ["worker.listen"]);
+    for role in [None, Some(Role::Worker), Some(Role::Scheduler)] {
+        assert_eq!(keys(&format!("{fleet}durability = \"everysec\"\n{listen}"), role), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn stores_are_a_file_or_a_redis() {
+    let found = |url: &str| problems(&format!("[store]\nurl = \"{url}\"\n"), &[]);
+    for url in [
+        "sqlite:a.db",
+        "redis://localhost",
+        "rediss://user:secret@redis.example:6380/2?prefix=lh",
+        "redis+sentinel://a:26379,b:26379/primary",
+        "rediss+sentinel://a:26379/primary",
+        "redis-cluster://a:7000,b:7001",
+        "rediss-cluster://a:7000",
+    ] {
+        assert_eq!(found(url), Vec::<String>::new(), "{url}");
+    }
+    for url in ["", "sqlite:", "redis://", "redis://:CANARY@", "redis-cluster:///", "postgres://u:CANARY@h", "CANARY"] {
+        let told = found(url);
+        assert!(told.len() == 1 && told[0].starts_with("longhaul.toml:2: store.url"), "{url}: {told:?}");
+        assert!(!told[0].contains("CANARY"), "a password is not repeated: {told:?}");
+    }
+    assert_eq!(problems("[store]\ndurability = \"sometimes\"\n", &[]).len(), 1);
+}
+
+#[test]
+fn a_fleets_artifacts_want_a_place_that_all_reach() {
+    let told = |text: &str| parse("f", text, &[]).unwrap().unshared_artifacts();
+    let fleet = "[store]\nurl = \"redis://r\"\n";
+    assert!(told(fleet).is_some_and(|told| told.contains("./artifacts") && told.contains("s3://")));
+    assert_eq!(told(&format!("{fleet}[artifacts]\nurl = \"s3://b/p\"\n")), None);
+    assert_eq!(told(""), None);
 }
 
 #[test]

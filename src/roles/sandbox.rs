@@ -19,7 +19,7 @@ pub async fn run(args: SandboxArgs) -> anyhow::Result<()> {
         anyhow::bail!("{} is not loopback; the stand-ins answer anybody, so they stay on 127.0.0.1", args.listen);
     }
     let stop = on_signals()?;
-    let listener = bind(args.listen).await?;
+    let listener = bind(args.listen, "with --listen").await?;
     let sandbox = make(listener.local_addr()?, Duration::from_secs(2));
     for vendor in sandbox.vendors() {
         info!("http://{}/{vendor}", listener.local_addr()?);
@@ -41,5 +41,5 @@ pub fn make(at: SocketAddr, pace: Duration) -> Sandbox {
 /// # Errors
 /// Where loopback cannot be listened on.
 pub async fn free_port() -> anyhow::Result<TcpListener> {
-    bind(SocketAddr::from(([127, 0, 0, 1], 0))).await
+    bind(SocketAddr::from(([127, 0, 0, 1], 0)), "with --listen").await
 }

@@ -1,8 +1,9 @@
 //! `longhaul serve`: API, worker and the embedded store in one process.
 
+use super::tell_of;
 use crate::cli::args::ServeArgs;
-use crate::config::Config;
-use crate::product::{Product, bind, on_signals, want_token};
+use crate::config::{Config, Role};
+use crate::product::{Door, Product, on_signals};
 
 /// Runs until told to stop.
 ///
@@ -12,15 +13,15 @@ pub async fn run(mut config: Config, args: ServeArgs) -> anyhow::Result<()> {
     if let Some(listen) = args.listen {
         config.api.listen = listen;
     }
-    let listen = config.api.listen;
+    tell_of(&config, Role::Serve);
     let stop = on_signals()?;
-    let product = Product::open(config).await?;
-    want_token(&*product.store, listen).await?;
-    if product.connectors.is_empty() {
-        tracing::warn!(
-            "no connector is installed: no job can be submitted; add a [connectors.NAME] section (longhaul vendors list)"
-        );
+    let mut door = Door::at(config.api.listen, &stop).await?;
+    // An embedded store is there at once or not at all; a fleet's may keep it waiting.
+    if !config.store.is_embedded() {
+        door.answer();
     }
-    let listener = bind(listen).await?;
-    product.run(listener, stop).await
+    match Product::open_when_there(config, Role::Serve, &stop, |why| door.waits_for(why)).await? {
+        Some(product) => product.serve(door, stop).await,
+        None => door.closed().await,
+    }
 }

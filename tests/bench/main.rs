@@ -6,16 +6,24 @@
 #![allow(unreachable_pub, reason = "a program has no outside")]
 #![allow(clippy::print_stdout, reason = "the figures go to stdout")]
 
+mod beside;
+mod claiming;
 mod download;
 mod figures;
+mod fleet;
 mod idle;
+mod in_memory;
 mod machine;
+mod noop;
 mod pattern;
+mod pickup;
 mod poll_pattern;
+mod redis_server;
 mod server;
 mod size;
 mod store_pattern;
 mod submit;
+mod waiting;
 mod whole;
 
 use clap::{Parser, Subcommand};
@@ -37,10 +45,23 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// The poll pattern through the real worker over SQLite; the vendor lives in memory
+    /// The poll pattern through the real worker; the vendor lives in memory
     PollPattern(poll_pattern::Options),
-    /// The poll pattern on the SQLite store alone: no worker, no runner
+    /// The poll pattern on a store alone: no worker, no runner
     StorePattern(store_pattern::Options),
+    /// The poll pattern side by side: Longhaul on Redis and SQLite, BullMQ, and the limit of Redis here
+    Beside(beside::Options),
+    /// The poll pattern by one, two and four worker processes; no step may run twice
+    Fleet(fleet::Options),
+    /// One process of `fleet`
+    #[command(hide = true)]
+    FleetWorker(fleet::Hand),
+    /// Jobs without a paid start: claim to final
+    Noop(noop::Options),
+    /// How soon an idle worker has a new job
+    Pickup(pickup::Options),
+    /// What a claim and a job cost where a million wait
+    Waiting(waiting::Options),
     /// Durable submits through POST /v1/jobs/batch of `longhaul serve`
     Submit(submit::Options),
     /// `longhaul serve` with nothing to do: memory, CPU, time until ready
@@ -57,6 +78,8 @@ fn main() -> ExitCode {
     // One provider for every TLS client of the process; a second call would only say that it stands already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match run(Cli::parse().what) {
+        // A process of a fleet has told what it had to.
+        Ok(Value::Null) => ExitCode::SUCCESS,
         Ok(line) => {
             println!("{line}");
             ExitCode::SUCCESS
@@ -69,6 +92,10 @@ fn main() -> ExitCode {
 }
 
 fn run(what: What) -> Outcome<Value> {
+    if let What::FleetWorker(hand) = what {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        return runtime.block_on(fleet::hand(hand)).map(|()| Value::Null);
+    }
     let (before, fsync_us) = (machine::load(), machine::fsync_us()?);
     let threads = match &what {
         What::PollPattern(options) => options.threads,
@@ -84,6 +111,12 @@ fn run(what: What) -> Outcome<Value> {
         match what {
             What::PollPattern(options) => poll_pattern::run(options).await,
             What::StorePattern(options) => store_pattern::run(options).await,
+            What::Beside(options) => beside::run(options).await,
+            What::Fleet(options) => fleet::run(options).await,
+            What::FleetWorker(_) => Ok(Value::Null),
+            What::Noop(options) => noop::run(options).await,
+            What::Pickup(options) => pickup::run(options).await,
+            What::Waiting(options) => waiting::run(options).await,
             What::Submit(options) => submit::run(options).await,
             What::Idle(options) => idle::run(options).await,
             What::Whole(options) => whole::run(options).await,

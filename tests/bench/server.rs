@@ -1,6 +1,7 @@
 //! The release binary as processes of their own: `serve`, `sandbox`, and what they answer.
 
 use crate::Outcome;
+use crate::redis_server::Redis;
 use anyhow::Context;
 use longhaul_store::clock::{Clock, SystemClock};
 use serde_json::Value;
@@ -56,6 +57,15 @@ impl Home {
         let at = folder.path().display();
         let text = format!("[store]\nurl = \"sqlite:{at}/longhaul.db\"\n[artifacts]\nurl = \"file:{at}/artifacts\"\n");
         Ok(Self { folder, text })
+    }
+
+    /// Keeps its jobs on these servers instead.
+    #[must_use]
+    pub fn on(mut self, redis: &Redis) -> Self {
+        let durability = if redis.strict() { "strict" } else { "everysec" };
+        let at = format!("url = \"sqlite:{}/longhaul.db\"", self.folder.path().display());
+        self.text = self.text.replace(&at, &format!("url = \"{}\"\ndurability = \"{durability}\"", redis.url()));
+        self
     }
 
     /// One more piece of configuration.

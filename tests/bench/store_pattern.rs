@@ -1,14 +1,14 @@
-//! The poll pattern on the SQLite store alone: claims and commits as a worker makes them, with transitions made here.
+//! The poll pattern on a store alone: claims and commits as a worker makes them, with transitions made here.
 //! What the whole worker costs beyond this is in `poll-pattern`.
 
 use crate::Outcome;
 use crate::figures::{percentiles, round};
 use crate::machine;
-use crate::pattern::{APART_MS, Fresh, LEASE, POLLS, STEPS};
+use crate::pattern::{APART_MS, Engine, Fresh, LEASE, POLLS, STEPS};
 use clap::Args;
 use longhaul_registry::{SentStart, Step};
 use longhaul_store::clock::Clock;
-use longhaul_store::{Claim, Claimed, Committed, Job, JobState, Lease, NewEvent, SqliteStore, Store, Transition, When};
+use longhaul_store::{Claim, Claimed, Committed, Job, JobState, Lease, NewEvent, Store, Transition, When};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +19,9 @@ use tokio::sync::{Notify, Semaphore};
 /// What can be chosen.
 #[derive(Args, Debug)]
 pub struct Options {
+    /// Where jobs are kept
+    #[arg(long, value_enum, default_value_t)]
+    store: Engine,
     /// Jobs
     #[arg(long, default_value_t = 10_000)]
     jobs: u64,
@@ -28,13 +31,13 @@ pub struct Options {
     /// Threads of the runtime [default: one a core]
     #[arg(long)]
     pub threads: Option<usize>,
-    /// Folder for the database [default: the system's for temporary files]
+    /// Folder for a database [default: the system's for temporary files]
     #[arg(long)]
     folder: Option<PathBuf>,
 }
 
 struct Bench {
-    store: Arc<SqliteStore>,
+    store: Arc<dyn Store>,
     permits: Arc<Semaphore>,
     freed: Notify,
     finished: Notify,
@@ -56,7 +59,7 @@ impl Bench {
 /// # Errors
 /// Whatever stood in the way.
 pub async fn run(options: Options) -> Outcome<Value> {
-    let fresh = Fresh::open(options.folder)?;
+    let fresh = Fresh::open(options.store, options.folder).await?;
     let submitted = fresh.submit(options.jobs).await?;
     let bench = Arc::new(Bench {
         store: fresh.store.clone(),
@@ -66,24 +69,27 @@ pub async fn run(options: Options) -> Outcome<Value> {
         left: AtomicU64::new(options.jobs),
         late_ms: Mutex::default(),
     });
+    let served = fresh.begin().await?;
     let before = machine::usage(std::process::id())?;
     let begun = fresh.clock.monotonic();
     claim_all(&bench).await?;
     let took = fresh.clock.monotonic().saturating_sub(begun).as_secs_f64();
     let after = machine::usage(std::process::id())?;
-    fresh.store.close().await;
     let steps = options.jobs * STEPS;
+    let redis = fresh.tell(served, steps).await?;
+    fresh.store.close().await;
+    let (store, durability) = options.store.describe();
     let mut late = std::mem::take(&mut *bench.late_ms.lock().unwrap_or_else(PoisonError::into_inner));
     let [p50, p99, p999, max] = percentiles(&mut late);
     let cpu = after.cpu.saturating_sub(before.cpu).as_secs_f64();
     Ok(json!({
-        "bench": "store-pattern", "store": "sqlite", "synchronous": "full", "jobs": options.jobs, "steps": steps,
+        "bench": "store-pattern", "store": store, "durability": durability, "jobs": options.jobs, "steps": steps,
         "concurrency": options.concurrency, "polls_apart_ms": APART_MS,
         "seconds": round(took), "steps_per_s": round(steps as f64 / took),
         "late_p50_ms": p50, "late_p99_ms": p99, "late_p999_ms": p999, "late_max_ms": max,
         "late_is": "claim minus due, by the store's clock, polls only",
         "cpu_s": round(cpu), "cpu_us_per_step": round(cpu * 1e6 / steps as f64),
-        "submits_per_s": round(options.jobs as f64 / submitted.as_secs_f64()),
+        "submits_per_s": round(options.jobs as f64 / submitted.as_secs_f64()), "redis": redis,
     }))
 }
 

@@ -3,6 +3,7 @@
 use crate::Outcome;
 use crate::figures::{mib, round};
 use crate::machine;
+use crate::pattern::Engine;
 use crate::server::Home;
 use clap::Args;
 use futures::{StreamExt, TryStreamExt};
@@ -13,6 +14,9 @@ use std::fmt::Write;
 /// What can be chosen.
 #[derive(Args, Debug)]
 pub struct Options {
+    /// Where jobs are kept
+    #[arg(long, value_enum, default_value_t)]
+    store: Engine,
     /// Jobs
     #[arg(long, default_value_t = 20_000)]
     jobs: usize,
@@ -29,11 +33,19 @@ pub struct Options {
 /// # Errors
 /// Whatever stood in the way.
 pub async fn run(options: Options) -> Outcome<Value> {
-    let home = Home::new(None)?.connector("flux", "http://127.0.0.1:9", "");
+    let redis = options.store.start().await?;
+    let mut home = Home::new(None)?.connector("flux", "http://127.0.0.1:9", "");
+    if let Some(redis) = &redis {
+        home = home.on(redis);
+    }
     let server = home.serve().await?;
     let why = json!({"reason": "only submits are measured"}).to_string();
     server.send(reqwest::Method::POST, "/v1/connectors/flux/pause", "application/json", why).await?;
     let clock = SystemClock::default();
+    let served = match &redis {
+        Some(redis) => Some(redis.begin().await?),
+        None => None,
+    };
     let before = machine::usage(server.pid()?)?;
     let begun = clock.monotonic();
     let (starts, size) = ((0..options.jobs).step_by(options.batch.max(1)), options.batch.max(1));
@@ -44,12 +56,17 @@ pub async fn run(options: Options) -> Outcome<Value> {
     let after = machine::usage(server.pid()?)?;
     let stored = ids.iter().map(Vec::len).sum::<usize>();
     let kept = server.metrics().await?.sum("longhaul_submissions_total", &[]);
+    let told = match (&redis, served) {
+        (Some(redis), Some(served)) => redis.tell(served, stored as u64).await?,
+        _ => Value::Null,
+    };
+    let (store, durability) = options.store.describe();
     let cpu = after.cpu.saturating_sub(before.cpu).as_secs_f64();
     Ok(json!({
-        "bench": "submit", "store": "sqlite", "synchronous": "full", "jobs": stored, "jobs_a_call": options.batch,
+        "bench": "submit", "store": store, "durability": durability, "jobs": stored, "jobs_a_call": options.batch,
         "callers": options.callers, "seconds": round(took), "jobs_per_s": round(stored as f64 / took),
         "server_cpu_us_per_job": round(cpu * 1e6 / stored as f64), "server_rss_peak_mib": mib(after.peak),
-        "submissions_counted": kept,
+        "submissions_counted": kept, "redis": told,
     }))
 }
 

@@ -56,6 +56,8 @@ pub async fn run(options: Options) -> Outcome<Value> {
         options.jobs * 2
     );
     let mut home = home.connector("flux", &format!("{}/flux", sandbox.url), &more);
+    // The pattern says when polls come.
+    home = home.with("[pacing]\nlearn = false\n");
     if let Some(concurrency) = options.concurrency {
         home = home.with(&format!("[worker]\nconcurrency = {concurrency}"));
     }

@@ -193,29 +193,38 @@ async fn what_the_readme_tells_people_to_type_works_and_prints_what_it_shows() {
     }
 }
 
-#[test]
-fn the_configuration_for_a_real_key_is_one() {
-    let page = readme();
-    let examples = blocks(&page, "toml");
-    assert_eq!(examples.len(), 1);
-    let folder = tempfile::tempdir().unwrap();
-    let key = folder.path().join("key");
-    std::fs::write(&key, "sandbox-key\n").unwrap();
-    let text = examples[0].replace("/run/secrets/elevenlabs", &key.display().to_string());
-    std::fs::write(folder.path().join("longhaul.toml"), text).unwrap();
+/// What doctor says of a configuration, a row a line.
+fn doctor(folder: &Path, text: &str) -> String {
+    std::fs::write(folder.join("longhaul.toml"), text).unwrap();
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_longhaul"))
         .args(["doctor", "-o", "ndjson"])
-        .current_dir(folder.path())
+        .current_dir(folder)
         .env_clear()
         .envs([("BFL_API_KEY", "sandbox-key"), ("LONGHAUL__API__LISTEN", "127.0.0.1:1")])
         .output()
         .unwrap();
-    let told = String::from_utf8(output.stdout).unwrap();
-    let ok = |name: &str| {
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_configurations_for_a_real_key_and_for_a_fleet_are_such() {
+    let page = readme();
+    let examples = blocks(&page, "toml");
+    assert_eq!(examples.len(), 2);
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    std::fs::write(&key, "sandbox-key\n").unwrap();
+    let told = doctor(folder.path(), &examples[0].replace("/run/secrets/elevenlabs", &key.display().to_string()));
+    let ok = |told: &str, check: &str| {
         let mut rows = told.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-        rows.any(|row| row["check"] == format!("connector {name}") && row["ok"] == true)
+        rows.any(|row| row["check"] == check && row["ok"] == true)
     };
-    assert!(ok("pictures") && ok("voice"), "{told}");
+    assert!(ok(&told, "connector pictures") && ok(&told, "connector voice"), "{told}");
+    // Neither its Redis nor its bucket is there; that it is a configuration is all that can be looked at.
+    let fleet =
+        examples[1].replace("redis.internal:6379", "127.0.0.1:1").replace("s3://media/longhaul", "file:artifacts");
+    let told = doctor(folder.path(), &fleet);
+    assert!(ok(&told, "configuration") && !ok(&told, "store"), "{told}");
 }
 
 /// Every Markdown page of the project.

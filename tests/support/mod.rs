@@ -11,6 +11,10 @@
     reason = "each test binary uses its part"
 )]
 
+pub mod cluster;
+pub mod fleet;
+pub mod redis;
+
 use longhaul_sandbox::{Books, Options, Request, Sandbox};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -162,6 +166,7 @@ impl Vendors {
 }
 
 /// How a server is set up.
+#[derive(Clone)]
 pub struct Setup {
     folder: Arc<TempDir>,
     text: String,
@@ -244,6 +249,19 @@ impl Setup {
         self
     }
 
+    /// Processes whose wall clock is this many seconds off, by Debian's faketime. Their monotonic clock stays true.
+    pub fn wall_clock_off_by(self, seconds: i64) -> Self {
+        let machines = std::fs::read_dir("/usr/lib").expect("/usr/lib").filter_map(Result::ok);
+        let library = machines.map(|entry| entry.path().join("faketime/libfaketimeMT.so.1")).find(|path| path.exists());
+        let library = library.expect("faketime is there (tests/run setup)");
+        let mut set = self.env("LD_PRELOAD", &library.display().to_string());
+        // Probes of outputs are processes of their own: the shift holds for each.
+        for (name, value) in [("FAKETIME", format!("{seconds:+}")), ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned())] {
+            set = set.env(name, &value);
+        }
+        set
+    }
+
     /// A command that `serve` is started through: it gets the binary and its arguments behind its own.
     pub fn wrapped(mut self, wrapper: &[&str]) -> Self {
         self.wrapper = wrapper.iter().map(|word| (*word).to_owned()).collect();
@@ -260,7 +278,21 @@ impl Setup {
 
     /// Starts the server and waits until it is ready.
     pub async fn serve(&self) -> Server {
-        Server::start(self).await
+        let mut server = Server::launch(self, "serve", "serve", self.address).await;
+        server.ready().await;
+        server
+    }
+
+    /// Starts a process of a fleet, `scheduler` or `worker`, under a name of its own, and waits until it is ready.
+    pub async fn role(&self, role: &str, name: &str) -> Server {
+        let mut server = self.launch(role, name).await;
+        server.ready().await;
+        server
+    }
+
+    /// The same without waiting.
+    pub async fn launch(&self, role: &str, name: &str) -> Server {
+        Server::launch(self, role, name, self.address).await
     }
 
     /// Runs the command line in this set-up: exit code, stdout, stderr.
@@ -300,7 +332,7 @@ impl Setup {
 
 /// A port that no other server of this process was told and nobody is given by the system: one that was only free a
 /// moment ago may be another's by the time the server binds it.
-async fn free_port() -> u16 {
+pub async fn free_port() -> u16 {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     loop {
         let nth =
@@ -312,7 +344,7 @@ async fn free_port() -> u16 {
     }
 }
 
-/// A running `longhaul serve`.
+/// A running `longhaul serve`, `scheduler` or `worker`.
 pub struct Server {
     /// `http://127.0.0.1:PORT`.
     pub url: String,
@@ -325,23 +357,22 @@ pub struct Server {
 }
 
 impl Server {
-    async fn start(setup: &Setup) -> Self {
+    async fn launch(setup: &Setup, role: &str, name: &str, address: &str) -> Self {
         let port = free_port().await;
-        let log = setup.folder().join("serve.log");
+        let log = setup.folder().join(format!("{name}.log"));
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("a log");
         let child = setup
-            .under(&setup.wrapper, &["serve", "--listen", &format!("{}:{port}", setup.address)])
+            .under(&setup.wrapper, &[role, "--listen", &format!("{address}:{port}")])
             .stdout(Stdio::null())
             .stderr(file)
             .spawn()
             .expect("the binary starts");
         let url = format!("http://127.0.0.1:{port}");
-        let mut server = Self { url, log, child, http: http(), token: None, _folder: setup.folder.clone() };
-        server.ready().await;
-        server
+        Self { url, log, child, http: http(), token: None, _folder: setup.folder.clone() }
     }
 
-    async fn ready(&mut self) {
+    /// Waits until it is ready.
+    pub async fn ready(&mut self) {
         let url = format!("{}/readyz", self.url);
         let (http, log) = (self.http.clone(), self.log.clone());
         let child = &mut self.child;
@@ -353,8 +384,8 @@ impl Server {
             }
             let ended = child.try_wait().expect("a child");
             let told = || std::fs::read_to_string(&log).unwrap_or_default();
-            assert!(ended.is_none(), "serve ended with {ended:?}:\n{}", told());
-            assert!(began.elapsed() < PATIENCE, "serve is not ready:\n{}", told());
+            assert!(ended.is_none(), "it ended with {ended:?}:\n{}", told());
+            assert!(began.elapsed() < PATIENCE, "it is not ready:\n{}", told());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -368,6 +399,11 @@ impl Server {
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id().unwrap_or_default()
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_none()
     }
 
     /// `kill -9`.

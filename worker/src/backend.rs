@@ -2,6 +2,8 @@
 //! buffer, and never ends the worker over a store that is away.
 
 use crate::backoff;
+use crate::leases::{Leases, hand_back};
+use crate::pulse::Pulse;
 use crate::runner::{Runner, Work};
 use apalis_core::backend::finalize::Ephemeral;
 use apalis_core::backend::{Backend, BackendConfig};
@@ -12,16 +14,16 @@ use apalis_core::worker::context::WorkerContext;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use longhaul_store::clock::{Clock, StoreTime};
-use longhaul_store::{Claim, Store};
+use longhaul_store::{Claim, Lease, Store, StoreResult};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tower::Service;
 use tracing::warn;
 
@@ -30,32 +32,14 @@ const CLAIM_AT_MOST: usize = 64;
 /// No sleep of a worker between two claims is longer: what no wake-up tells of, such as another worker's death, costs
 /// this much.
 pub const LONGEST_SLEEP: Duration = Duration::from_millis(1000);
+/// A store that is away is asked again this often at least.
+const AWAY_AT_MOST: Duration = Duration::from_secs(2);
 
 /// A claimed job with the slot it runs in.
 pub struct Slot {
     /// The job.
     pub work: Work,
     permit: OwnedSemaphorePermit,
-}
-
-/// How the claiming goes, for health reports.
-#[derive(Debug, Default)]
-pub struct Pulse {
-    /// Monotonic milliseconds of the last claim that the store answered; -1 before the first.
-    last_claim_ms: AtomicI64,
-}
-
-impl Pulse {
-    fn beat(&self, clock: &dyn Clock) {
-        self.last_claim_ms.store(i64::try_from(clock.monotonic().as_millis()).unwrap_or(i64::MAX), Ordering::Relaxed);
-    }
-
-    /// How long ago the store last answered a claim: long where every slot is taken, or the store is away.
-    #[must_use]
-    pub fn since(&self, clock: &dyn Clock) -> Duration {
-        let last = u64::try_from(self.last_claim_ms.load(Ordering::Relaxed)).unwrap_or(0);
-        clock.monotonic().saturating_sub(Duration::from_millis(last))
-    }
 }
 
 /// What the claiming loop needs.
@@ -68,6 +52,10 @@ pub struct Claiming {
     pub slots: Arc<Semaphore>,
     /// Length of a lease.
     pub lease: Duration,
+    /// Where leases are kept.
+    pub leases: Arc<Leases>,
+    /// Claims that wait for the store's answer: they are to be waited for before the worker ends.
+    pub asking: TaskTracker,
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// How the claiming goes.
@@ -105,15 +93,13 @@ impl Loop {
             let mut woken = std::pin::pin!(async move { wake.wake().await }.fuse());
             // A wake-up from before this look ends the listening at once: then there is no sleeping on it.
             let stale = futures::poll!(woken.as_mut()).is_ready();
-            let asked_at = self.claiming.clock.monotonic();
-            match store.claim(&self.claiming.worker, permits.len(), self.claiming.lease).await {
-                Ok(claim) => {
+            match self.claiming.ask(permits.len()).await? {
+                Ok(Brought { works, next_due }) => {
                     failures = 0;
-                    self.claiming.pulse.beat(&*self.claiming.clock);
                     let longest = self.claiming.longest_sleep;
-                    let wait = claim.next_due.unwrap_or(longest).min(longest);
-                    let taken = !claim.jobs.is_empty();
-                    self.fill(claim, permits, asked_at);
+                    let wait = next_due.unwrap_or(longest).min(longest);
+                    let taken = !works.is_empty();
+                    self.ready.extend(works.into_iter().zip(permits).map(|(work, permit)| Slot { work, permit }));
                     if taken || stale {
                         continue;
                     }
@@ -131,24 +117,63 @@ impl Loop {
                     tokio::select! {
                         biased;
                         () = self.claiming.stop.cancelled() => return None,
-                        () = tokio::time::sleep(backoff(failures, Duration::from_millis(100), Duration::from_secs(5))) => {}
+                        () = tokio::time::sleep(backoff(failures, Duration::from_millis(100), AWAY_AT_MOST)) => {}
                     }
                 }
             }
         }
     }
+}
 
-    fn fill(&mut self, claim: Claim, permits: Vec<OwnedSemaphorePermit>, asked_at: Duration) {
-        let time = StoreTime::new(self.claiming.clock.clone(), claim.now_ms);
-        let lease = self.claiming.lease;
-        self.ready.extend(
-            claim
-                .jobs
-                .into_iter()
-                .zip(permits)
-                .map(|(claimed, permit)| Slot { work: Work { claimed, time: time.clone(), asked_at, lease }, permit }),
-        );
+/// What one claim brought.
+struct Brought {
+    works: Vec<Work>,
+    next_due: Option<Duration>,
+}
+
+impl Claiming {
+    /// Asks for up to `n` jobs; `None` where the worker stops. It runs as a task of its own: a worker that stops before the
+    /// store has answered hands back what the answer brings.
+    async fn ask(&self, n: usize) -> Option<StoreResult<Brought>> {
+        let (tell, told) = oneshot::channel();
+        let (store, worker, lease) = (self.store.clone(), self.worker.clone(), self.lease);
+        let (leases, clock, pulse) = (self.leases.clone(), self.clock.clone(), self.pulse.clone());
+        self.asking.spawn(async move {
+            let asked_at = clock.monotonic();
+            let brought = match store.claim(&worker, n, lease).await {
+                Ok(claim) => {
+                    pulse.answered(&*clock, claim.jobs.len());
+                    in_care(&*store, &leases, &clock, claim, asked_at, lease).await
+                }
+                Err(error) => Some(Err(error)),
+            };
+            // Whoever asked may be gone: what is in care by then is handed back with the rest.
+            if let Some(brought) = brought {
+                drop(tell.send(brought));
+            }
+        });
+        told.await.ok()
     }
+}
+
+/// Takes a claim's leases into care, or hands them back where the worker stops.
+async fn in_care(
+    store: &dyn Store,
+    leases: &Arc<Leases>,
+    clock: &Arc<dyn Clock>,
+    claim: Claim,
+    asked_at: Duration,
+    length: Duration,
+) -> Option<StoreResult<Brought>> {
+    let claimed: Vec<Lease> = claim.jobs.iter().map(|claimed| claimed.lease.clone()).collect();
+    let Some(holdings) = leases.hold(&claimed, asked_at, length) else {
+        hand_back(store, &claimed).await;
+        return None;
+    };
+    let time = StoreTime::new(clock.clone(), claim.now_ms);
+    let jobs = claim.jobs.into_iter().zip(holdings);
+    let works = jobs.map(|(claimed, holding)| Work { claimed, time: time.clone(), holding }).collect();
+    Some(Ok(Brought { works, next_due: claim.next_due }))
 }
 
 /// The backend: a stream of claimed jobs.

@@ -64,8 +64,9 @@ pub struct Chores {
 }
 
 impl Chores {
-    /// Runs until told to stop.
-    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+    /// Runs until told to stop. Chores under way then get until `abandon`, and those that did not end by then are due again
+    /// at once, for another worker.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken, abandon: CancellationToken) {
         let lease = Duration::from_secs(120);
         let mut failures = 0u32;
         while !stop.is_cancelled() {
@@ -73,7 +74,7 @@ impl Chores {
                 Ok(chores) => {
                     failures = 0;
                     let full = chores.len() == AT_ONCE;
-                    futures::future::join_all(chores.into_iter().map(|chore| self.perform(chore))).await;
+                    futures::future::join_all(chores.into_iter().map(|chore| self.perform(chore, &abandon))).await;
                     if full { Duration::ZERO } else { self.every }
                 }
                 Err(error) => {
@@ -90,10 +91,18 @@ impl Chores {
         }
     }
 
-    async fn perform(&self, claimed: ClaimedChore) {
-        let (again, event) = match &claimed.chore {
-            Chore::Notify { job, event, url, seq, data } => self.notify(&claimed, job, event, url, *seq, data).await,
-            Chore::Check { connector } => (self.check(connector).await, None),
+    async fn perform(&self, claimed: ClaimedChore, abandon: &CancellationToken) {
+        let done = async {
+            match &claimed.chore {
+                Chore::Notify { job, event, url, seq, data } => {
+                    self.notify(&claimed, job, event, url, *seq, data).await
+                }
+                Chore::Check { connector } => (self.check(connector).await, None),
+            }
+        };
+        let (again, event) = tokio::select! {
+            done = done => done,
+            () = abandon.cancelled() => (Some(Duration::ZERO), None),
         };
         if let Err(error) = self.store.finish_chore(claimed.id, claimed.fence, again, event).await {
             warn!(error = %error, "a chore's end could not be written; it runs again after its lease");

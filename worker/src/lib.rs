@@ -7,11 +7,15 @@ pub mod backend;
 pub mod chores;
 pub mod collect;
 pub mod credentials;
+pub mod desk;
 pub mod errands;
 pub mod guard;
+pub mod journal;
 pub mod leases;
 pub mod metrics;
+mod outlook;
 pub mod probe;
+mod pulse;
 pub mod redact;
 pub mod runner;
 pub mod transport;
@@ -24,6 +28,7 @@ mod sim;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub use pulse::{Pulse, Sight};
 pub use working::{Worker, WorkerParts};
 
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! Fixtures of this crate's tests.
 
-use longhaul_registry::{Connector, VendorFile};
+use longhaul_registry::{Connector, JobRequest, VendorFile};
+use longhaul_store::{Estimate, Job, JobBody, Submission};
 use serde_json::json;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -44,4 +45,14 @@ pub(crate) fn connector(base_url: &str) -> Connector {
         cadence: vendor.cadence,
         vendor: Arc::new(vendor),
     }
+}
+
+/// A queued job with a fresh start.
+pub(crate) fn submission(id: &str, connector: &str) -> Submission {
+    let request = json!({"connector": connector, "task": "image", "instructions": "a kite"});
+    let request: JobRequest = serde_json::from_value(request).unwrap();
+    let job = Job::queued(id.to_owned(), "default".to_owned(), "flux".to_owned(), &request);
+    let estimate = Estimate::default();
+    let body = JobBody { request, prepared: json!({}), model: None, start_silence: None, estimate };
+    Submission { job, body, idempotency: None, output_path: None, events: Vec::new(), usage: Vec::new() }
 }

@@ -29,6 +29,7 @@ impl Service for Gauges {
 
     async fn pass(&mut self) -> StoreResult<Duration> {
         self.metrics.set_jobs(&self.store.counts().await?);
+        self.metrics.set_durability(self.store.durability());
         self.metrics.set_oldest_due(self.store.oldest_due().await?);
         let now_ms = self.store.now_ms().await?;
         for row in self.store.connectors().await? {
@@ -37,5 +38,10 @@ impl Service for Gauges {
         }
         self.metrics.set_budgets(&self.store.tenants(&[]).await?);
         Ok(EVERY)
+    }
+
+    /// What was read last is told by whoever reads from now on, not by both.
+    fn stand_by(&mut self) {
+        self.metrics.clear_readings();
     }
 }

@@ -142,4 +142,10 @@ impl Service for Prune {
             }
         }
     }
+
+    /// The other one removes what was looked up here.
+    fn stand_by(&mut self) {
+        self.pieces.clear();
+        self.round = Round::default();
+    }
 }

@@ -69,6 +69,10 @@ impl Service for Recovery {
         }
         Ok(LOOK)
     }
+
+    fn stand_by(&mut self) {
+        self.parked.clear();
+    }
 }
 
 #[cfg(test)]

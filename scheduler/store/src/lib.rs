@@ -6,9 +6,13 @@ pub mod clock;
 pub mod conformance;
 pub mod content;
 mod copy;
+pub mod durations;
 pub mod limits;
 mod model;
 mod open_any;
+pub mod pacing;
+#[cfg(test)]
+mod random;
 mod record;
 mod redis;
 mod signal;
@@ -19,9 +23,11 @@ mod transition;
 
 pub use advance::{Outcome, Rules, advance, connector_effect, on_claim};
 pub use copy::{Contents, Copied, CopyProgress, copy};
+pub use durations::{Sketch, Took};
 pub use limits::{Amounts, Estimate, Limits, Meter, Month, Pace, Rate, TenantLimits, TenantRow, WaitReason, Waiting};
 pub use model::*;
-pub use open_any::{Access, OpenOptions, open};
+pub use open_any::{Access, Durability, Finding, OpenOptions, examine, open, shown_url};
+pub use pacing::{Forecasts, Outlook};
 pub use record::*;
 pub use redis::{RedisOptions, RedisStore};
 pub use signal::*;

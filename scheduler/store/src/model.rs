@@ -196,6 +196,8 @@ pub struct JobError {
 
 /// The moving part of a job: what a claim hands out and a commit replaces. What never changes
 /// (request, mapped request) stands beside it in [`JobBody`].
+///
+/// Stored as JSON at every commit, so what a job does not have is left out: half of a waiting job's head was nulls.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// `job_…`.
@@ -226,23 +228,25 @@ pub struct Job {
     /// Leases in a row that ended with their worker.
     pub kills: u32,
     /// The step that is due next; `None` in a final state and when parked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Step>,
     /// When it is due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<When>,
     /// The start that was written down before it was sent, from then to the vendor's answer.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_sent: Option<SentStart>,
     /// The vendor's id.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vendor_job_id: Option<String>,
     /// The vendor module's own notes.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Value::is_null")]
     pub vendor_state: Value,
     /// The vendor's last status word.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vendor_status: Option<String>,
     /// 0 to 1.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<f32>,
     /// Ids of vendor lines already written as events (the newest, bounded).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -251,62 +255,72 @@ pub struct Job {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_usage: Vec<Value>,
     /// The question that stands.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<OpenQuestion>,
     /// The answer on its way.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<PendingAnswer>,
     /// The wish to stop.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel: Option<CancelWish>,
     /// How it will end.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
     /// Why it failed, is parked, or waits.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<JobError>,
     /// Fresh links asked for so far.
     #[serde(default)]
     pub fresh_links: u8,
     /// The delay of the last poll: the next grows from it.
-    #[serde(default, with = "longhaul_registry::millis::option")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "longhaul_registry::millis::option")]
     pub poll_delay: Option<std::time::Duration>,
     /// When collecting began.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collecting_since: Option<When>,
     /// Outputs that only the start's own answer carried, until they are in hand: whoever runs the step has them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drafts: Vec<longhaul_registry::ArtifactDraft>,
     /// When the outputs' links die: waiting outputs are ordered by it.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs_expire_at: Option<When>,
     /// The wall-clock watchdog.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_at: Option<When>,
     /// When the vendor accepted: how young a `not_found` is.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_at: Option<When>,
     /// The vendor has shown its record since: one that is gone was there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shown: bool,
+    /// When the vendor last said that it runs, from its acceptance on; `None` where the time since then tells nothing of how
+    /// long such jobs take (it asked, it was found again, it was replayed).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs_at: Option<When>,
+    /// How long it took at the vendor, until its success teaches it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took_ms: Option<u64>,
+    /// A webhook made the present poll due.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hinted: bool,
     /// Submit.
     pub created_at: When,
     /// First paid start.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<When>,
     /// Final state.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<When>,
     /// Money booked so far.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_usd: Option<Decimal>,
     /// Number of the last event.
     pub seq: u64,
     /// The job this one re-runs.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rerun_of: Option<String>,
     /// The job that re-runs this one.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rerun_by: Option<String>,
 }
 
@@ -350,6 +364,9 @@ impl Job {
             deadline_at: None,
             accepted_at: None,
             shown: false,
+            runs_at: None,
+            took_ms: None,
+            hinted: false,
             created_at: When::NOW,
             started_at: None,
             finished_at: None,

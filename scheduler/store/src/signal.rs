@@ -2,7 +2,7 @@
 
 use crate::advance::{Change, Rules, derived_uuid};
 use crate::{CancelOutcome, CancelWish, Job, JobState, PendingAnswer, Transition, When};
-use longhaul_registry::{Answer, AnswerBody, FailureKind, Question, QuestionKind, Step};
+use longhaul_registry::{Answer, AnswerBody, FailureKind, Question, QuestionKind, SentStart, Step};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -54,6 +54,11 @@ pub enum Signal {
     },
     /// A vendor's webhook came in: the poll is due now.
     Hint,
+    /// A start left that the store forgot, because it came back older than it was: a worker's own journal says so.
+    StartWasSent {
+        /// What was written down before it left.
+        sent: SentStart,
+    },
 }
 
 /// The three ways out of `start_unknown`.
@@ -109,10 +114,41 @@ pub fn receive(job: &Job, signal: Signal, rules: Rules<'_>) -> Result<Transition
             let mut change = change;
             if matches!(job.state, JobState::Running | JobState::NeedsInput) {
                 change.due(Duration::ZERO);
+                change.job().hinted = true;
             }
             Ok(change.out)
         }
+        Signal::StartWasSent { sent } => Ok(start_was_sent(change, sent)),
     }
+}
+
+/// The job is looked for at its vendor as any start whose answer was lost. What the store still knows of the attempt needs
+/// nothing.
+fn start_was_sent(mut change: Change<'_>, sent: SentStart) -> Transition {
+    let job = &change.out.job;
+    let known = job.attempt > sent.attempt
+        || (job.attempt == sent.attempt && (job.start_sent.is_some() || job.vendor_job_id.is_some()))
+        || (job.attempt == sent.attempt && !matches!(job.state, JobState::Queued));
+    if known {
+        return change.out;
+    }
+    change.warn(
+        "start_forgotten",
+        "the store came back older than it was and had forgotten this start: it is looked for",
+    );
+    let wish = change.out.job.cancel.clone();
+    let deadline = deadline(&change);
+    let job = change.job();
+    (job.attempt, job.errors, job.finished_at, job.ending, job.error) = (sent.attempt, 0, None, None, None);
+    // A stop that was granted because nothing had been started is still wished.
+    job.cancel = wish.map(|wish| CancelWish { sent: false, outcome: CancelOutcome::Pending, ..wish });
+    job.deadline_at = job.deadline_at.or(Some(deadline));
+    let sent_at = sent.sent_at_ms;
+    job.start_sent = Some(SentStart { lost_at_ms: Some(sent.lost_at_ms.unwrap_or(sent_at)), ..sent });
+    job.started_at = job.started_at.or(Some(When::At(sent_at)));
+    change.enter(JobState::Starting);
+    change.due(Duration::ZERO);
+    change.out
 }
 
 fn conflict(code: &'static str, message: String, hint: &str) -> Refusal {
@@ -242,6 +278,7 @@ fn reopen(change: &mut Change<'_>, action: Value) {
     job.poll_delay = None;
     job.start_sent = None;
     job.fresh_links = 0;
+    (job.runs_at, job.took_ms, job.hinted) = (None, None, false);
     let deadline = deadline(change);
     change.job().deadline_at = Some(deadline);
 }

@@ -1,15 +1,15 @@
 //! The `Store` trait: what any engine must do, and nothing about when.
 
 use crate::{
-    Artifact, Chore, ClaimedChore, ConnectorRow, ConnectorState, Event, Job, JobBody, JobState, Limits, NewEvent, Pace,
-    Record, StoredExchange, TenantRow, TokenRow, Transition, UsageLine,
+    Artifact, Chore, ClaimedChore, ConnectorRow, ConnectorState, Durability, Event, Job, JobBody, JobState, Limits,
+    NewEvent, Pace, Record, Sketch, StoredExchange, TenantRow, TokenRow, Transition, UsageLine,
 };
 use async_trait::async_trait;
 use longhaul_registry::Unit;
 use rust_decimal::Decimal;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 /// Why a store call failed. Every variant's text says what to do next.
 #[derive(Debug, thiserror::Error)]
@@ -176,6 +176,17 @@ pub struct UsageSum {
     pub lines: u64,
 }
 
+/// Places of a connector that the leak detector put right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recount {
+    /// The connector.
+    pub connector: String,
+    /// Places that no job accounted for, given back.
+    pub given_back: usize,
+    /// Jobs at the vendor that had no place, each given one.
+    pub found: usize,
+}
+
 /// A hint that something changed: a wake-up, never the news itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
@@ -260,6 +271,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Resolves when a step may have become due sooner than the last claim said.
     async fn wake(&self);
+
+    /// How often the store was seen to come back from a restart or a failover after which its newest changes may be gone: those
+    /// who keep a journal compare it. A store that loses nothing that it acknowledged never tells, and its sender is gone.
+    fn came_back(&self) -> watch::Receiver<u64> {
+        watch::channel(0).1
+    }
 
     /// One artifact.
     async fn artifact(&self, id: &str) -> StoreResult<Option<Artifact>>;
@@ -358,6 +375,21 @@ pub trait Store: Send + Sync + 'static {
     /// taken in the place cannot be opened: half a store must not be mistaken for one.
     async fn load(&self, records: Vec<Record>) -> StoreResult<()>;
 
+    /// Asks for a maintenance duty that one process at a time has, for as long as a lease; `true` where it is this
+    /// owner's now. An owner keeps it by asking again before the lease ends, by the store's time; then it is whoever's
+    /// that asks first. Everybody asks for the same duty with the same lease.
+    async fn lead(&self, duty: &str, owner: &str, lease: Duration) -> StoreResult<bool>;
+
+    /// Gives a duty up, so that another has it at once. Another's stays as it is.
+    async fn step_down(&self, duty: &str, owner: &str) -> StoreResult<()>;
+
+    /// Compares connectors' places at their vendors with the jobs themselves and mends what differs; answers what did.
+    async fn recount(&self) -> StoreResult<Vec<Recount>>;
+
+    /// How long jobs took at their vendors, by kind of work ([`crate::durations::key`]): what commits told in
+    /// [`Transition::took`], the newest [`crate::durations::GENERATION`] to twice as many of each kind.
+    async fn durations(&self) -> StoreResult<Vec<(String, Sketch)>>;
+
     /// How many jobs stand in each state, by connector.
     async fn counts(&self) -> StoreResult<Vec<(String, JobState, u64)>>;
 
@@ -366,6 +398,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// Whether it can be written right now: an error says why not.
     async fn ready(&self) -> StoreResult<()>;
+
+    /// What an acknowledged change is worth here.
+    fn durability(&self) -> Durability {
+        Durability::Strict
+    }
 
     /// Finishes what was accepted and closes.
     async fn close(&self);

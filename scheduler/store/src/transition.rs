@@ -1,6 +1,6 @@
 //! What a commit writes: all of it or none of it.
 
-use crate::{Artifact, Chore, ConnectorState, Job, NewEvent, RawExchange, UsageLine};
+use crate::{Artifact, Chore, ConnectorState, Job, NewEvent, RawExchange, Took, UsageLine};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::time::Duration;
 
@@ -71,6 +71,8 @@ pub struct Transition {
     pub raws: Vec<RawExchange>,
     /// Chores to enqueue, due at once.
     pub chores: Vec<Chore>,
+    /// How long it took at the vendor, to be remembered for jobs like it.
+    pub took: Option<Took>,
 }
 
 impl Transition {
@@ -86,6 +88,7 @@ impl Transition {
             artifacts: Vec::new(),
             raws: Vec::new(),
             chores: Vec::new(),
+            took: None,
         }
     }
 }
@@ -106,6 +109,7 @@ impl Job {
             &mut self.outputs_expire_at,
             &mut self.deadline_at,
             &mut self.accepted_at,
+            &mut self.runs_at,
             &mut self.started_at,
             &mut self.finished_at,
         ] {

@@ -7,6 +7,7 @@ mod archive;
 mod artifacts;
 mod batch;
 mod door;
+mod expected;
 mod reading;
 mod services;
 mod signals;

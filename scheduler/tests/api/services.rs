@@ -3,9 +3,12 @@
 use crate::support::{World, storage};
 use longhaul_scheduler::archive::Archive;
 use longhaul_scheduler::metrics::Metrics;
-use longhaul_scheduler::services::{Gauges, Prune, Recovery, Retention, Running, start, start_all};
+use longhaul_scheduler::services::{Duty, Gauges, Prune, Recovery, Retention, Running, start, start_all, start_led};
 use longhaul_store::{Chore, ConnectorState, Job, JobState, Store, When};
 use std::time::Duration;
+
+/// A lease of a duty, whoever asks.
+const LEASE: Duration = Duration::from_secs(5);
 
 /// Makes one more pass and waits for it.
 pub(crate) async fn pass(service: &Running) {
@@ -119,4 +122,61 @@ async fn a_failed_pass_is_counted_and_services_stop_when_told() {
     for service in services {
         service.stop().await;
     }
+}
+
+/// Which of these duties this process has, by its metrics.
+async fn held(world: &World, duty: &str) -> bool {
+    world.metric(&format!("longhaul_duty_held{{duty=\"{duty}\"}} 1")).await
+}
+
+#[tokio::test]
+async fn of_two_schedulers_one_makes_the_passes_and_the_other_takes_over_when_it_stops() {
+    let world = World::open();
+    world.job().await;
+    let gauges = |owner: &str, metrics: &Metrics| {
+        let duty = Duty::new(world.store.clone(), "gauges", owner.to_owned());
+        start_led(Gauges::new(world.store.clone(), metrics.clone()), duty, metrics.clone())
+    };
+    let (mine, theirs) = (world.api.metrics().clone(), Metrics::new());
+    let first = gauges("first", &mine);
+    first_pass(&first).await;
+    assert!(held(&world, "gauges").await);
+    let second = gauges("second", &theirs);
+    // It asks at once, in vain, and does nothing.
+    assert!(!world.store.lead("gauges", "another", LEASE).await.unwrap());
+    assert!(world.metric("longhaul_jobs{connector=\"flux\",state=\"queued\"} 1").await);
+    assert_eq!(*second.passes().borrow(), 0);
+    first.stop().await;
+    first_pass(&second).await;
+    assert!(!held(&world, "gauges").await);
+    second.stop().await;
+    assert!(world.store.lead("gauges", "another", LEASE).await.unwrap(), "given up at once");
+}
+
+#[tokio::test]
+async fn a_scheduler_that_lost_a_duty_stands_by_and_takes_its_readings_back() {
+    let world = World::open();
+    world.job().await;
+    let metrics = world.api.metrics().clone();
+    let duty = Duty::new(world.store.clone(), "gauges", "slow".to_owned());
+    let service = start_led(Gauges::new(world.store.clone(), metrics.clone()), duty, metrics);
+    first_pass(&service).await;
+    // It stood still for longer than its lease, and another was there.
+    world.clock.advance(Duration::from_secs(60));
+    assert!(world.store.lead("gauges", "another", LEASE).await.unwrap());
+    service.hurry();
+    tokio::time::timeout(Duration::from_secs(10), async {
+        while held(&world, "gauges").await {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .expect("it notices");
+    let page = world.get("/metrics").await.text();
+    assert!(!page.contains("longhaul_jobs{") && !page.contains("longhaul_oldest_due_seconds "), "{page}");
+    let passes = *service.passes().borrow();
+    world.store.step_down("gauges", "another").await.unwrap();
+    service.passes().wait_for(|now| *now > passes).await.unwrap();
+    assert!(held(&world, "gauges").await);
+    service.stop().await;
 }

@@ -24,7 +24,7 @@ async fn a_job_is_durable_and_looks_as_documented() {
         "attempt": 0, "polls": 0, "errors": 0, "step": {"kind": "start", "due_at": "2026-11-30T12:00:00.000Z"},
         "progress": null, "vendor_job_id": null, "question": null, "cancel": null, "artifacts": [], "usage": [],
         "cost_usd": null, "error": null, "labels": {"task": "T-12"}, "rerun_of": null, "rerun_by": null,
-        "waiting": null,
+        "waiting": null, "expected_at": null,
         "created_at": "2026-11-30T12:00:00.000Z", "started_at": null, "finished_at": null,
     });
     assert_eq!(job, expected);

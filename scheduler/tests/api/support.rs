@@ -174,7 +174,7 @@ impl World {
             clock: as_clock,
             options,
             metrics_sources: Vec::new(),
-            worker_idle: None,
+            worker: None,
         });
         let router = router(Arc::clone(&api));
         Self { dir, store, clock, api, router }

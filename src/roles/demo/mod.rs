@@ -7,8 +7,8 @@ use crate::cli::args::DemoArgs;
 use crate::cli::client::Client;
 use crate::cli::exit::Exit;
 use crate::cli::output;
-use crate::config;
-use crate::product::{Product, on_signals, shown};
+use crate::config::{self, Role};
+use crate::product::{Door, Product, on_signals, shown};
 use crate::roles::sandbox::{free_port, make};
 use anyhow::Context;
 use jobs::DemoJob;
@@ -48,8 +48,9 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let config = config::parse("demo", &settings(&scratch.path, out, sandbox_address), &[])?;
     let api_at = free_port().await?;
     let api = format!("http://{}", api_at.local_addr()?);
-    let product = Product::open(config).await?;
-    let running = tokio::spawn(product.run(api_at, stop.clone()));
+    let product = Product::open(config, Role::Serve).await?;
+    let door = Door::of(api_at, &stop)?;
+    let running = tokio::spawn(product.serve(door, stop.clone()));
 
     let client = Client::new(&api, None)?;
     let screen = Screen::new(sandbox_address, &api);

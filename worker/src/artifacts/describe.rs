@@ -4,18 +4,34 @@ use super::staging::StagedFile;
 use crate::probe::{ChildLimits, Hint, Probed, in_child, probe_file};
 use longhaul_registry::{ArtifactDraft, JobRequest, MediaSpec, ProbeReport};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 /// Where probing happens.
 #[derive(Clone, Debug)]
 pub struct Prober {
-    child: Option<(PathBuf, ChildLimits)>,
+    child: Option<Children>,
+}
+
+/// How children are started.
+#[derive(Clone, Debug)]
+struct Children {
+    exe: PathBuf,
+    limits: ChildLimits,
+    room: Arc<Semaphore>,
 }
 
 impl Prober {
-    /// In a child process of this program (`longhaul`), as a worker does it.
+    /// In a child process of this program (`longhaul`), as a worker does it. Two a processor run at one time: when the
+    /// outputs of hundreds of jobs come at once, more would take the processors from the worker itself, which could not
+    /// renew its leases.
     #[must_use]
     pub fn child(exe: PathBuf, limits: ChildLimits) -> Self {
-        Self { child: Some((exe, limits)) }
+        Self::children(exe, limits, 2 * std::thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    fn children(exe: PathBuf, limits: ChildLimits, at_once: usize) -> Self {
+        Self { child: Some(Children { exe, limits, room: Arc::new(Semaphore::new(at_once)) }) }
     }
 
     /// In this process, for bytes that are trusted: seeds, one's own files, tests.
@@ -26,7 +42,9 @@ impl Prober {
 
     /// Probes a file; never fails, as [`probe_file`].
     pub async fn probe(&self, path: &Path, hint: &Hint) -> Probed {
-        if let Some((exe, limits)) = &self.child {
+        if let Some(Children { exe, limits, room }) = &self.child {
+            // Nobody closes it.
+            let _room = room.acquire().await.ok();
             return in_child(exe, path, hint, *limits).await;
         }
         let (path, owned) = (path.to_owned(), hint.clone());
@@ -81,5 +99,43 @@ pub async fn describe(prober: &Prober, file: &StagedFile, draft: &ArtifactDraft,
         bytes: file.bytes(),
         spec,
         silent,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[tokio::test]
+    async fn so_many_children_run_at_one_time_and_no_more() {
+        const AT_ONCE: usize = 3;
+        let folder = tempfile::tempdir().unwrap();
+        let (log, gate, exe) = (folder.path().join("log"), folder.path().join("gate"), folder.path().join("child"));
+        // A child writes down that it is there, stays until the gate is open, and writes down that it goes.
+        let script = format!(
+            "#!/bin/sh\necho + >>{log}\nwhile [ ! -e {gate} ]; do /bin/sleep 0.01; done\necho - >>{log}\n",
+            log = log.display(),
+            gate = gate.display()
+        );
+        std::fs::write(&exe, script).unwrap();
+        std::fs::set_permissions(&exe, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let prober = Prober::children(exe, ChildLimits::default(), AT_ONCE);
+        let hint = Hint::default();
+        let probes = futures::future::join_all((0..4 * AT_ONCE).map(|_| prober.probe(folder.path(), &hint)));
+        let opening = async {
+            while std::fs::read_to_string(&log).unwrap_or_default().lines().count() < AT_ONCE {
+                tokio::task::yield_now().await;
+            }
+            std::fs::write(&gate, "").unwrap();
+        };
+        tokio::join!(probes, opening);
+        let (mut now, mut most, mut all) = (0_usize, 0, 0);
+        for line in std::fs::read_to_string(&log).unwrap().lines() {
+            now = if line == "+" { now + 1 } else { now - 1 };
+            all += usize::from(line == "+");
+            most = most.max(now);
+        }
+        assert_eq!((all, most, now), (4 * AT_ONCE, AT_ONCE, 0));
     }
 }

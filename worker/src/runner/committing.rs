@@ -2,6 +2,7 @@
 
 use super::{Flow, Hand, Runner};
 use crate::backoff;
+use crate::outlook::is_an_end;
 use longhaul_registry::{Failure, Finding, Step};
 use longhaul_store::{
     Chore, Committed, ConnectorState, Outcome, RawExchange, Rules, Transition, advance, connector_effect,
@@ -21,7 +22,13 @@ enum Written {
 
 impl Runner {
     pub(crate) fn rules<'a>(&self, hand: &'a Hand) -> Rules<'a> {
-        Rules { connector: &hand.connector, body: &hand.body, now_ms: hand.time.now_ms(), dice: crate::dice() }
+        Rules {
+            connector: &hand.connector,
+            body: &hand.body,
+            now_ms: hand.time.now_ms(),
+            dice: crate::dice(),
+            outlook: Some(&hand.outlook),
+        }
     }
 
     /// Commits an outcome. A job that changed meanwhile is advanced again from what it has become; a store that is away
@@ -35,9 +42,16 @@ impl Runner {
         loop {
             let mut transition = advance(&hand.job, outcome.clone(), self.rules(hand));
             transition.raws.clone_from(&exchanges);
+            let (rev, announced, wished) = (hand.rev, hand.job.hinted, hand.job.cancel.is_some());
             match self.write(hand, transition).await {
-                Written::Over(flow) => return flow,
-                Written::Changed => {}
+                Written::Over(flow) => {
+                    // A stop of ours is an end that no webhook need announce.
+                    if hand.rev != rev && !wished && is_an_end(&outcome) {
+                        self.forecasts.ended(&hand.connector.name, announced);
+                    }
+                    return flow;
+                }
+                Written::Changed => hand.outlook.overtaken |= hand.job.hinted && !announced,
                 Written::Taken => {
                     // Another job found the same record and was first: this one looks again, without it.
                     info!("what was found is another job's by now");

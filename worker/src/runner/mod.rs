@@ -16,7 +16,7 @@ pub(crate) use steps::request_hash;
 use crate::leases::{Holding, Leases};
 use longhaul_registry::{ArtifactDraft, Connector, Failure, FailureKind, Retry, Step};
 use longhaul_store::clock::{Clock, StoreTime};
-use longhaul_store::{Claimed, Job, JobBody, JobError, Lease, NewEvent, Store, Transition, When};
+use longhaul_store::{Claimed, Forecasts, Job, JobBody, JobError, Lease, NewEvent, Outlook, Store, Transition, When};
 use longhaul_vendors::JobVendor;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -48,6 +48,10 @@ pub struct Runner {
     pub abandon: CancellationToken,
     /// Counts what happens.
     pub metrics: Arc<crate::metrics::Metrics>,
+    /// Where starts are written down before they leave, if the store may forget them.
+    pub journal: Option<Arc<crate::journal::Journal>>,
+    /// What is known of how jobs end.
+    pub forecasts: Arc<Forecasts>,
 }
 
 /// A claimed job and the store's time at the claim.
@@ -56,10 +60,8 @@ pub struct Work {
     pub claimed: Claimed,
     /// Store time, carried on by the monotonic clock.
     pub time: StoreTime,
-    /// When the claim was asked for, by the monotonic clock: the lease is counted from here.
-    pub asked_at: Duration,
-    /// Its lease's length.
-    pub lease: Duration,
+    /// Its lease, in care since the claim.
+    pub holding: Holding,
 }
 
 /// One job in the runner's hands.
@@ -78,6 +80,8 @@ pub(crate) struct Hand {
     pub(crate) opened: Vec<Arc<dyn Session>>,
     /// The claim's own request token is used up.
     pub(crate) token_used: bool,
+    /// What was known of its end at the claim.
+    pub(crate) outlook: Outlook,
 }
 
 /// Whether the runner goes on with a job.
@@ -92,11 +96,14 @@ pub(crate) enum Flow {
 impl Runner {
     /// Runs a claimed job until its lease is handed back.
     pub async fn run(&self, work: Work) {
-        let Work { claimed, time, asked_at, lease } = work;
+        let Work { claimed, time, holding } = work;
+        if !holding.begin() {
+            // The worker stops, and another has the job by now.
+            return;
+        }
         let span = info_span!("step", job.id = %claimed.job.id, connector = %claimed.job.connector);
         async {
             self.metrics.lateness(&claimed.job, time.now_ms());
-            let holding = self.leases.hold(claimed.lease.clone(), asked_at, lease);
             let known = self.connectors.get(&claimed.job.connector).and_then(|connector| {
                 let vendor = self.vendors.get(connector.vendor.vendor.as_str())?;
                 (connector.vendor.vendor == claimed.job.vendor).then(|| (connector.clone(), vendor.clone()))
@@ -106,6 +113,7 @@ impl Runner {
                 return;
             };
             let Claimed { job, rev, body, lease } = claimed;
+            let outlook = self.forecasts.outlook(&job, &body);
             let mut hand = Hand {
                 job,
                 rev,
@@ -118,6 +126,7 @@ impl Runner {
                 drafts: None,
                 opened: Vec::new(),
                 token_used: false,
+                outlook,
             };
             loop {
                 let flow = self.step(&mut hand).await;
@@ -180,6 +189,7 @@ impl Runner {
             body: &record.body,
             now_ms: self.store.now_ms().await.unwrap_or_default(),
             dice: 0.5,
+            outlook: None,
         };
         let outcome = steps::failed(record.job.step.unwrap_or(Step::Poll), &record.job, failure);
         let transition = longhaul_store::advance(&record.job, outcome, rules);

@@ -79,7 +79,21 @@ impl Runner {
         if flow == Flow::Stop || !mine {
             return flow;
         }
+        if let Err(failure) = self.write_down(hand).await {
+            return self.commit(hand, Outcome::Start(Err(failure)), Vec::new()).await;
+        }
         self.send_start(hand, session).await
+    }
+
+    /// A store that may forget its newest second is not trusted alone with a start that is paid.
+    async fn write_down(&self, hand: &Hand) -> Result<(), Failure> {
+        let (Some(journal), Some(sent)) = (&self.journal, &hand.job.start_sent) else { return Ok(()) };
+        journal.leaves(&hand.job.id, sent).await.map_err(|error| {
+            let message = format!("the start was not sent: {} cannot be written: {error}", journal.path().display());
+            let mut failure = Failure::new(FailureKind::Internal, Retry::Backoff, message).code("journal_unwritable");
+            failure.unsent = true;
+            failure
+        })
     }
 
     async fn send_start(&self, hand: &mut Hand, session: Arc<dyn Session>) -> Flow {
@@ -92,7 +106,14 @@ impl Runner {
             Ok(answer) => Ok(self.kept(hand, answer).await),
             Err(failure) => Err(failure),
         };
-        self.commit(hand, Outcome::Start(answer), session.take_exchanges()).await
+        let flow = self.commit(hand, Outcome::Start(answer), session.take_exchanges()).await;
+        if let Some(journal) = &self.journal
+            && hand.job.start_sent.is_none()
+            && hand.job.vendor_job_id.is_none()
+        {
+            journal.refused(&hand.job.id);
+        }
+        flow
     }
 
     /// Outputs that came with a start are kept in the row, where need be by way of the staging area.

@@ -10,9 +10,7 @@ use longhaul_registry::{
     PollAnswer, Problem, Registry, Report, StartAnswer, resolve,
 };
 use longhaul_store::clock::SystemClock;
-use longhaul_store::{
-    Artifact, Estimate, JobState, RawExchange, Signal, SqliteOptions, SqliteStore, Submission, Submitted,
-};
+use longhaul_store::{Artifact, JobState, RawExchange, Signal, SqliteOptions, SqliteStore, Submitted};
 use longhaul_vendors::{BoxFuture, Call, Context, InputData, JobView, Prepared, Reply, Transport};
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -163,6 +161,7 @@ struct Bench {
     shelf: Arc<Shelf>,
     /// Requests that each session makes.
     requests: u32,
+    learn: bool,
     stop: CancellationToken,
     _folder: tempfile::TempDir,
 }
@@ -183,7 +182,7 @@ impl Bench {
         let connectors = Arc::new(BTreeMap::from([("acme".to_owned(), Arc::new(connector))]));
         let stop = CancellationToken::new();
         let (store, vendor, shelf) = (Arc::new(store), Arc::new(vendor), Arc::default());
-        Self { store, connectors, vendor, shelf, requests: 0, stop, _folder: folder }
+        Self { store, connectors, vendor, shelf, requests: 0, learn: true, stop, _folder: folder }
     }
 
     fn worker(&self, concurrency: usize) -> Worker {
@@ -200,6 +199,7 @@ impl Bench {
             lease: Duration::from_secs(5),
             drain: Duration::from_secs(5),
             chores_every: Duration::from_millis(20),
+            learn: self.learn,
         })
     }
 
@@ -208,21 +208,7 @@ impl Bench {
     }
 
     async fn submit_as(&self, prefix: &str, jobs: usize) -> Vec<String> {
-        let request = json!({"connector": "acme", "task": "image", "instructions": "a kite"});
-        let request: JobRequest = serde_json::from_value(request).unwrap();
-        let submissions = (0..jobs).map(|nth| {
-            let id = format!("{prefix}_{nth:05}");
-            let job = Job::queued(id, "default".to_owned(), "flux".to_owned(), &request);
-            let body = JobBody {
-                request: request.clone(),
-                prepared: json!({}),
-                model: None,
-                start_silence: None,
-                estimate: Estimate::default(),
-            };
-            let (idempotency, output_path) = (None, None);
-            Submission { job, body, idempotency, output_path, events: Vec::new(), usage: Vec::new() }
-        });
+        let submissions = (0..jobs).map(|nth| crate::testing::submission(&format!("{prefix}_{nth:05}"), "acme"));
         let submitted = self.store.submit(submissions.collect()).await.unwrap();
         submitted
             .into_iter()
@@ -235,7 +221,7 @@ impl Bench {
         loop {
             let record = self.store.get(id).await.unwrap().unwrap();
             let connector = &self.connectors["acme"];
-            let rules = longhaul_store::Rules { connector, body: &record.body, now_ms: 0, dice: 0.5 };
+            let rules = longhaul_store::Rules { connector, body: &record.body, now_ms: 0, dice: 0.5, outlook: None };
             let signal = Signal::Cancel { reason: None, by: "test".to_owned() };
             let transition = longhaul_store::receive(&record.job, signal, rules).unwrap();
             let applied = self.store.apply(id, record.rev, transition).await.unwrap();
@@ -279,6 +265,30 @@ async fn every_job_is_bought_once_polled_and_collected() {
     let events = bench.store.events(&jobs[7], 0, 100).await.unwrap();
     let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
     assert_eq!(seqs, (1..=u64::try_from(events.len()).unwrap()).collect::<Vec<_>>(), "history has no gaps");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn successes_teach_how_long_jobs_take_where_that_is_wanted() {
+    let mut bench = Bench::new(Acme { polls_wanted: 2, ..Acme::default() });
+    for learn in [false, true] {
+        bench.stop = CancellationToken::new();
+        let jobs = bench.submit_as(if learn { "taught" } else { "untaught" }, 40).await;
+        bench.learn = learn;
+        let working = tokio::spawn(bench.worker(8).run(bench.stop.clone()));
+        bench.until(&jobs, JobState::Succeeded).await;
+        bench.stop.cancel();
+        working.await.unwrap();
+        let known = bench.store.durations().await.unwrap();
+        if !learn {
+            assert!(known.is_empty(), "{known:?}");
+            continue;
+        }
+        let (kind, sketch) = &known[0];
+        assert_eq!(*kind, longhaul_store::durations::key("acme", longhaul_registry::Task::Image, None).unwrap());
+        // One that was looked at much later than it was due teaches nothing: a busy machine may cost some.
+        assert!((1..=40).contains(&sketch.samples()), "{sketch:?}");
+        assert!(sketch.quantile(1.0).unwrap() < 60_000.0);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -356,19 +366,24 @@ async fn a_cancel_is_told_of_those_before_it_and_not_of_itself() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wake_up_from_before_the_look_is_no_reason_to_sleep_through_the_next() {
-    use crate::backend::{Claiming, Pulse, StoreBackend};
+    use crate::Pulse;
+    use crate::backend::{Claiming, StoreBackend};
+    use crate::leases::Leases;
     use apalis_core::backend::Backend;
     let bench = Bench::new(Acme::default());
     // Taken by another worker: its wake-up stays behind, and nothing is due.
     bench.submit(1).await;
     bench.store.claim("another", 1, Duration::from_secs(3600)).await.unwrap();
+    let clock = Arc::new(SystemClock::default());
     let mut backend = StoreBackend::new(Claiming {
         store: bench.store.clone(),
         worker: "this".to_owned(),
         slots: Arc::new(tokio::sync::Semaphore::new(4)),
         lease: Duration::from_secs(5),
-        clock: Arc::new(SystemClock::default()),
-        pulse: Arc::new(Pulse::default()),
+        leases: Leases::new(clock.clone()),
+        asking: tokio_util::task::TaskTracker::new(),
+        pulse: Arc::new(Pulse::new(&*clock)),
+        clock,
         longest_sleep: Duration::from_secs(3600),
         stop: bench.stop.clone(),
     });

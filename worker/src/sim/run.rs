@@ -162,6 +162,7 @@ impl Play {
             lease: LEASE,
             drain: DRAIN,
             chores_every: Duration::from_secs(5),
+            learn: self.chance.permille(500),
         });
         let stop = CancellationToken::new();
         let task = tokio::spawn(worker.run(stop.clone()));

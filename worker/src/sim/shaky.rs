@@ -6,8 +6,8 @@ use super::world::{Gate, World};
 use async_trait::async_trait;
 use longhaul_store::{
     Artifact, Changed, Chore, Claim, ClaimedChore, Committed, ConnectorRow, ConnectorState, Event, Job, JobFilter,
-    JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Store, StoreError, StoreResult, StoredExchange,
-    Submission, Submitted, TenantRow, TokenRow, Transition, UsageBy, UsageSum,
+    JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Recount, Sketch, Store, StoreError, StoreResult,
+    StoredExchange, Submission, Submitted, TenantRow, TokenRow, Transition, UsageBy, UsageSum,
 };
 use std::fmt::Debug;
 use std::future::Future;
@@ -419,6 +419,22 @@ impl Store for ShakyStore {
 
     async fn load(&self, records: Vec<Record>) -> StoreResult<()> {
         self.told("load", self.world.store.load(records)).await
+    }
+
+    async fn lead(&self, duty: &str, owner: &str, lease: Duration) -> StoreResult<bool> {
+        self.told("lead", self.world.store.lead(duty, owner, lease)).await
+    }
+
+    async fn step_down(&self, duty: &str, owner: &str) -> StoreResult<()> {
+        self.told("step_down", self.world.store.step_down(duty, owner)).await
+    }
+
+    async fn recount(&self) -> StoreResult<Vec<Recount>> {
+        self.told("recount", self.world.store.recount()).await
+    }
+
+    async fn durations(&self) -> StoreResult<Vec<(String, Sketch)>> {
+        self.read(self.world.store.durations()).await
     }
 
     async fn counts(&self) -> StoreResult<Vec<(String, JobState, u64)>> {

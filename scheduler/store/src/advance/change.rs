@@ -1,6 +1,7 @@
 //! The working copy of one transition: the job as it becomes, and what is written along with it.
 
 use super::due;
+use crate::pacing::Outlook;
 use crate::{
     CancelOutcome, CancelWish, Chore, Ending, Job, JobBody, JobError, JobState, NewEvent, OpenQuestion, Transition,
     UsageLine, When,
@@ -24,6 +25,8 @@ pub struct Rules<'a> {
     pub now_ms: i64,
     /// A throw of the dice, 0 to 1, for jitter.
     pub dice: f64,
+    /// What is known of its end; `None`: nothing, and nothing is remembered of it.
+    pub outlook: Option<&'a Outlook>,
 }
 
 /// A transition being made.
@@ -94,6 +97,10 @@ impl<'a> Change<'a> {
             let longest = due::collecting(left(job.outputs_expire_at), left(job.deadline_at));
             in_ms = in_ms.min(i64::try_from(longest.as_millis()).unwrap_or(i64::MAX));
         }
+        if watched && let Some(lives) = self.rules.connector.vendor.outputs_live_s {
+            let longest = due::before_outputs_die(Duration::from_secs(lives));
+            in_ms = in_ms.min(i64::try_from(longest.as_millis()).unwrap_or(i64::MAX));
+        }
         job.due_at = job.step.map(|_| When::In(in_ms));
     }
 
@@ -106,9 +113,14 @@ impl<'a> Change<'a> {
     /// The next poll by cadence, or by the vendor's hint, which wins.
     pub(crate) fn due_poll(&mut self, hint: Option<Duration>) {
         let cadence = self.rules.connector.cadence;
-        let grown = due::grown(&cadence, self.out.job.poll_delay);
+        let (grown, mut delay) = self.foreseen().unwrap_or_else(|| {
+            let grown = due::grown(&cadence, self.out.job.poll_delay);
+            (grown, due::jittered(&cadence, grown, self.rules.dice))
+        });
         self.out.job.poll_delay = Some(grown);
-        let mut delay = due::jittered(&cadence, grown, self.rules.dice);
+        if self.goes_by_itself() && self.rules.outlook.is_some_and(|outlook| outlook.announced) {
+            delay = due::announced(delay);
+        }
         if self.out.job.state == JobState::NeedsInput {
             // A waiting vendor seldom moves by itself: ask at the slow end, so that the answer is the event.
             delay = delay.max(Duration::try_from_secs_f64(cadence.ceiling_s).unwrap_or(delay));
@@ -117,6 +129,50 @@ impl<'a> Change<'a> {
             delay = due::hinted(hint, self.rules.dice);
         }
         self.due(delay);
+    }
+
+    /// The vendor works on it, and nobody waits for anything but its end.
+    fn goes_by_itself(&self) -> bool {
+        let job = &self.out.job;
+        job.state == JobState::Running && job.cancel.is_none() && job.ending.is_none()
+    }
+
+    /// The delay to the next poll before and after jitter, where its end can be foreseen.
+    fn foreseen(&self) -> Option<(Duration, Duration)> {
+        let job = &self.out.job;
+        let plan = self.rules.outlook?.plan.as_ref()?;
+        let age = self.age_ms(job.runs_at.and(job.accepted_at)).filter(|_| self.goes_by_itself())?;
+        let age = Duration::from_millis(u64::try_from(age).unwrap_or(0));
+        let (cadence, asks) = (&self.rules.connector.cadence, self.rules.connector.vendor.asks);
+        let (delay, jittered) = due::foreseen(cadence, plan, age, asks, self.rules.dice)?;
+        let ceiling = Duration::try_from_secs_f64(cadence.ceiling_s).unwrap_or(delay);
+        Some((delay.min(ceiling), jittered))
+    }
+
+    /// How long it took at the vendor, as far as that can be told now that the vendor says it is done: some time between the
+    /// last word that it runs and this one, or when the webhook came. Drawn evenly, so that what is learned from draws
+    /// has the shape of what happened and not of when it was looked at. `None` where it tells nothing: a job bound for
+    /// another end, or one that was looked at much later than it was due.
+    pub(crate) fn took_ms(&self) -> Option<u64> {
+        let job = &self.out.job;
+        let counts = self.rules.outlook.is_some_and(|outlook| outlook.learns);
+        if !counts || !self.goes_by_itself() || job.error.is_some() || job.errors > 0 {
+            return None;
+        }
+        let (age, unseen) = (self.age_ms(job.accepted_at)?, self.age_ms(job.runs_at)?.max(0));
+        let late = self.age_ms(job.due_at)?.max(0);
+        if job.hinted {
+            return u64::try_from(age.saturating_sub(late)).ok();
+        }
+        let since = Duration::from_millis(u64::try_from(unseen).ok()?).mul_f64(self.rules.dice.clamp(0.0, 1.0));
+        let ms = age.saturating_sub(i64::try_from(since.as_millis()).unwrap_or(i64::MAX));
+        if late > unseen / 2 { None } else { u64::try_from(ms).ok() }
+    }
+
+    /// Its time at the vendor tells nothing any more.
+    pub(crate) fn untimed(&mut self) {
+        let job = self.job();
+        (job.runs_at, job.took_ms, job.hinted) = (None, None, false);
     }
 
     /// A wait that is no error: what the vendor named, else a growing delay of our own.
@@ -308,6 +364,7 @@ impl<'a> Change<'a> {
         let minutes = self.rules.body.request.limits.question_minutes.unwrap_or(10);
         let deadline = When::after(Duration::from_secs(u64::from(minutes) * 60));
         self.enter(JobState::NeedsInput);
+        self.untimed();
         let data = json!({
             "question_id": question.id, "kind": question.kind, "prompt": question.prompt,
             "options": question.options, "default": question.default, "answer_within_s": u64::from(minutes) * 60,
@@ -339,6 +396,7 @@ impl<'a> Change<'a> {
         job.kills = 0;
         job.finished_at = Some(When::NOW);
         self.out.keep_lease = false;
+        self.untimed();
         self.enter(state);
         let error = self.out.job.error.as_ref().map(
             |error| json!({"code": error.failure.code, "kind": error.failure.kind, "message": error.failure.message}),
@@ -361,6 +419,7 @@ impl<'a> Change<'a> {
         job.step = None;
         job.due_at = None;
         self.out.keep_lease = false;
+        self.untimed();
         self.enter(JobState::Parked);
     }
 

@@ -1,5 +1,6 @@
 //! When a step is next due: pure functions of cadence, hint and dice.
 
+use crate::pacing::Plan;
 use longhaul_registry::Cadence;
 use std::time::Duration;
 
@@ -17,6 +18,23 @@ const HINT_CEILING: Duration = Duration::from_secs(30 * 86_400);
 
 /// Left for the download before its link dies.
 const DOWNLOAD_ROOM: Duration = Duration::from_secs(60);
+
+/// So many ceilings of the cadence at most pass without a poll, however far the end is thought to be: a failure comes when it
+/// comes, and people look at the progress.
+const QUIET: f64 = 6.0;
+
+/// Once jobs of the kind have begun to end, no delay is longer than so many of the plain cadence's at that age: samples are
+/// few, and vendors change.
+const TRUST: f64 = 3.0;
+
+/// The share of jobs that are done when they have begun to end.
+const BEGUN: f64 = 0.01;
+
+/// So many times rarer are polls while webhooks are proven to arrive,
+const ANNOUNCED: u32 = 4;
+
+/// and no such delay is longer than this, unless it would be without them.
+const ANNOUNCED_CEILING: Duration = Duration::from_secs(600);
 
 fn seconds(value: f64) -> Duration {
     Duration::try_from_secs_f64(value.max(0.0)).unwrap_or(HINT_CEILING)
@@ -39,6 +57,43 @@ pub fn grown(cadence: &Cadence, previous: Option<Duration>) -> Duration {
 pub fn jittered(cadence: &Cadence, delay: Duration, dice: f64) -> Duration {
     let jitter = cadence.jitter.clamp(0.0, 1.0);
     seconds(delay.as_secs_f64() * (1.0 + jitter * (2.0 * dice.clamp(0.0, 1.0) - 1.0)))
+}
+
+/// The plain delay at an age: what [`grown`] gives to a job that was polled all the while.
+fn plain(cadence: &Cadence, age: Duration) -> f64 {
+    let grown = cadence.first_s + (cadence.factor.max(1.0) - 1.0) * age.as_secs_f64();
+    grown.min(cadence.ceiling_s.max(0.001))
+}
+
+/// The delay to the next poll of a job that runs since `age`, by how long such jobs took: before jitter, and after it.
+/// `None` where it has run longer than nearly all did: the cadence goes on from the last delay.
+///
+/// A vendor that `asks` is not left alone for longer than its cadence's ceiling: a question must not wait.
+#[must_use]
+pub fn foreseen(cadence: &Cadence, plan: &Plan, age: Duration, asks: bool, dice: f64) -> Option<(Duration, Duration)> {
+    let wanted = plan.next(age)?.saturating_sub(age).as_secs_f64();
+    let ceiling = cadence.ceiling_s.max(0.001);
+    let begun = plan.done_by(age) >= BEGUN;
+    let longest = if begun { TRUST * plain(cadence, age) } else { QUIET * ceiling };
+    let longest = if asks { longest.min(ceiling) } else { longest };
+    let delay = seconds(wanted.min(longest).max(cadence.first_s));
+    // Spread as the plain cadence would be there, not by a share of a long sleep: the end is known better than that.
+    let spread = seconds(plain(cadence, age + delay)).min(delay);
+    let early = jittered(cadence, spread, dice);
+    Some((delay, delay - spread + early))
+}
+
+/// The delay to the next poll while webhooks are proven to arrive.
+#[must_use]
+pub fn announced(delay: Duration) -> Duration {
+    delay.saturating_mul(ANNOUNCED).min(ANNOUNCED_CEILING).max(delay)
+}
+
+/// The longest wait between two polls of a job whose outputs die so long after it is done, whatever the vendor or a forecast
+/// says: they may have been ready since the last poll.
+#[must_use]
+pub fn before_outputs_die(they_live: Duration) -> Duration {
+    (they_live - DOWNLOAD_ROOM.min(they_live / 2)).max(FLOOR)
 }
 
 /// What the vendor asked for: never sooner, a little later so that a herd does not come back together.

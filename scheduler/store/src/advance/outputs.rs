@@ -2,7 +2,7 @@
 
 use super::poll::{conclude, given_up, passing, waits};
 use super::{Change, moot};
-use crate::{Artifact, JobState, Transition};
+use crate::{Artifact, JobState, Took, Transition, durations};
 use longhaul_registry::{Collected, Failure, FailureKind, Retry};
 use serde_json::json;
 use std::time::Duration;
@@ -41,8 +41,19 @@ fn in_hand(mut change: Change<'_>, artifacts: Vec<Artifact>, failure: Option<Fai
     change.out.artifacts = artifacts;
     match failure {
         Some(failure) => given_up(change, failure),
-        None => conclude(change, JobState::Succeeded),
+        None => {
+            change.out.took = taught(&change);
+            conclude(change, JobState::Succeeded)
+        }
     }
+}
+
+/// What a success teaches of how long such jobs take.
+fn taught(change: &Change<'_>) -> Option<Took> {
+    let job = &change.out.job;
+    let ms = job.took_ms.filter(|_| job.ending.is_none())?;
+    let key = durations::key(&job.connector, job.task, change.rules.body.model.as_deref())?;
+    Some(Took { key, ms })
 }
 
 /// Something came, or nothing: not what success means.

@@ -2,7 +2,7 @@
 
 use super::start::{finished, named_delay};
 use super::{Change, due, max_errors, moot};
-use crate::{CancelOutcome, JobError, JobState, Transition};
+use crate::{CancelOutcome, JobError, JobState, Transition, When};
 use longhaul_registry::{ArtifactDraft, Failure, FailureKind, PollAnswer, Question, Report, Retry, Step};
 use std::time::Duration;
 
@@ -43,7 +43,10 @@ pub(super) fn answered(mut change: Change<'_>, answer: Result<PollAnswer, Failur
 
 fn running(mut change: Change<'_>, report: Report) -> Transition {
     let hint = report.hint;
+    let overtaken = change.rules.outlook.is_some_and(|outlook| outlook.overtaken);
     change.cleared();
+    let job = change.job();
+    (job.runs_at, job.hinted) = (job.runs_at.and(Some(When::NOW)), overtaken);
     if change.out.job.answer.is_none() {
         change.job().question = None;
         change.enter(JobState::Running);
@@ -52,6 +55,8 @@ fn running(mut change: Change<'_>, report: Report) -> Transition {
     super::stop::check_cost(&mut change);
     if matches!(super::next_step(&change.out.job), Some(Step::Cancel | Step::Answer)) {
         change.go_on();
+    } else if overtaken {
+        change.due(Duration::ZERO);
     } else {
         change.due_poll(hint);
     }
@@ -65,6 +70,7 @@ fn needs_input(mut change: Change<'_>, question: Question, report: Report) -> Tr
     let behind = change.out.job.seen_notes.contains(&answered);
     let unwanted = change.out.job.cancel.is_some() || change.out.job.ending.is_some();
     change.cleared();
+    change.untimed();
     change.take_so_far(report);
     super::stop::check_cost(&mut change);
     if matches!(super::next_step(&change.out.job), Some(Step::Cancel | Step::Answer)) {
@@ -87,7 +93,9 @@ fn done(mut change: Change<'_>, outputs: Option<&[ArtifactDraft]>, report: Repor
         }
         Some(_) | None => {}
     }
+    let took_ms = change.took_ms();
     finished(&mut change, None, outputs, report);
+    change.job().took_ms = took_ms;
     change.out
 }
 

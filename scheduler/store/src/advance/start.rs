@@ -95,11 +95,15 @@ fn late(mut change: Change<'_>, answer: Result<StartAnswer, Failure>) -> Transit
 
 fn accepted(mut change: Change<'_>, vendor_job_id: String, report: Report) -> Transition {
     let hint = report.hint;
+    let lost = change.out.job.start_sent.as_ref().is_none_or(|sent| sent.lost_at_ms.is_some());
+    let learns = !lost && change.rules.outlook.is_some_and(|outlook| outlook.learns);
     let job = change.job();
     job.vendor_job_id = Some(vendor_job_id);
     job.start_sent = None;
     job.accepted_at = Some(When::NOW);
     job.shown = false;
+    // Lost before, it may have run for long.
+    job.runs_at = learns.then_some(When::NOW);
     job.poll_delay = None;
     change.enter(JobState::Running);
     change.cleared();
@@ -163,6 +167,7 @@ pub(super) fn finished(
     job.collecting_since = Some(When::NOW);
     job.fresh_links = 0;
     job.poll_delay = None;
+    (job.runs_at, job.hinted) = (None, false);
     let dies = outputs.unwrap_or_default().iter().filter_map(|draft| draft.expires_in).min();
     job.outputs_expire_at = dies.map(When::after);
     change.cleared();
@@ -323,6 +328,7 @@ pub(super) fn found(mut change: Change<'_>, finding: Result<Finding, Failure>) -
             change.event("step", json!({"did": "start_found"}));
             let mut out = answered(change, Ok(answer));
             out.adopts = true;
+            out.job.runs_at = None;
             out
         }
         Ok(Finding::Absent) if absence_proves => {

@@ -2,7 +2,7 @@
 
 use super::World;
 use super::world::{NOON, artifact, event, exchange, into, sent, usage};
-use crate::{CancelOutcome, CancelWish, Chore, Committed, JobState, Store, Transition, When};
+use crate::{CancelOutcome, CancelWish, Chore, Committed, JobState, Store, Took, Transition, When};
 use longhaul_registry::{Step, Unit, UsageSource};
 use serde_json::json;
 use std::time::Duration;
@@ -17,6 +17,7 @@ fn full(job: crate::Job) -> Transition {
         artifacts: vec![artifact(&format!("art_{id}"), Some(&id), "aa")],
         raws: vec![exchange("f1", "GET /v1/get_result")],
         chores: vec![Chore::Check { connector: "flux".into() }],
+        took: Some(Took { key: "flux".into(), ms: 3_000 }),
         job,
     }
 }
@@ -45,6 +46,7 @@ pub async fn a_stale_fence_changes_nothing(world: World) {
     assert!(matches!(world.store.commit(&gone, 1, full(job)).await.unwrap(), Committed::Lost));
     assert_eq!(picture(&*world.store, &id).await, before);
     assert!(world.store.claim_chores("w1", 10, Duration::from_secs(5)).await.unwrap().is_empty());
+    assert!(world.store.durations().await.unwrap().is_empty());
     assert_eq!(world.store.counts().await.unwrap(), [("flux".into(), JobState::Running, 1)]);
     // The same lease is of no use a second time either.
     world.moved(&second, JobState::Running, Some((Step::Poll, 60_000))).await;

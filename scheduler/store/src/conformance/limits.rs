@@ -308,6 +308,8 @@ pub async fn a_late_correction_changes_the_month_it_was_booked_in(world: World) 
     let booked = acme(&world).await;
     let units: BTreeMap<Unit, Decimal> = [(Unit::Credits, Decimal::ONE)].into();
     assert_eq!(booked.spent, Amounts { usd: decimal("0.50"), units });
+    let told: Vec<String> = world.store.tenants(&[]).await.unwrap().into_iter().map(|row| row.tenant).collect();
+    assert_eq!(told, ["acme"], "who spent is told, although nothing was ever set aside");
     world.later(12 * 3_600_000);
     let mut late = Transition::to(job.clone());
     late.usage = bill(UsageSource::Reported, "0.40");

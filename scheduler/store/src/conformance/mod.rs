@@ -7,6 +7,8 @@
 
 pub mod claims;
 pub mod commits;
+pub mod durations;
+pub mod duties;
 pub mod ledger;
 pub mod limits;
 pub mod places;
@@ -63,6 +65,10 @@ macro_rules! each_store_case {
             commits::a_record_is_adopted_once,
             commits::exchanges_are_bounded,
             commits::watchers_are_told_after_the_commit,
+            durations::samples_are_summed_by_kind,
+            durations::a_commit_teaches_once,
+            durations::what_was_long_ago_is_forgotten,
+            durations::kinds_are_bounded,
             ledger::reported_replaces_computed_replaces_estimated,
             ledger::a_reported_zero_replaces_an_estimate,
             ledger::sums_are_exact,
@@ -105,6 +111,11 @@ macro_rules! each_store_case {
             limits::an_unknown_cost_waits_only_where_nothing_is_left,
             limits::raised_limits_hold_at_once,
             limits::a_restart_forgives_nothing,
+            duties::a_duty_has_one_owner_who_keeps_it_by_asking,
+            duties::a_duty_is_taken_over_when_its_lease_ends,
+            duties::stepping_down_frees_a_duty_at_once,
+            duties::one_of_many_leads,
+            duties::a_recount_leaves_what_agrees,
             recovery::reopening_keeps_everything,
             recovery::places_are_recounted,
             recovery::a_dropped_store_loses_nothing,

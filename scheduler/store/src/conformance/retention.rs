@@ -216,6 +216,9 @@ async fn same_answers(here: &World, there: &World) {
     let usage =
         async |world: &World| world.store.usage(&[UsageBy::Day, UsageBy::Unit], None, None, None).await.unwrap();
     assert_eq!(usage(here).await, usage(there).await);
+    let acme = async |world: &World| world.store.tenants(&["acme".to_owned()]).await.unwrap().remove(0);
+    assert!(!acme(here).await.used().is_nothing());
+    assert_eq!(acme(here).await, acme(there).await);
     for record in here.store.list(&all, None, 10).await.unwrap().0 {
         let exchanges = async |world: &World| world.store.exchanges(&record.job.id).await.unwrap();
         assert_eq!(exchanges(here).await, exchanges(there).await);

@@ -4,9 +4,9 @@ use super::Inner;
 use super::value::{Row, int, list, pack, parse, text};
 use crate::{Claim, Claimed, Job, Lease, StoreResult, limits};
 use redis::Value;
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// A time that never comes, as scripts write it.
@@ -43,6 +43,8 @@ struct Asked {
 struct Brought {
     shard: u32,
     rows: Vec<Raw>,
+    /// Ids of both, where something must be asked for.
+    order: Vec<String>,
     /// Jobs that wait for their connector's gate.
     asked: Vec<Asked>,
 }
@@ -63,15 +65,20 @@ impl Inner {
             let calls = shares.map(|(shard, share)| async move {
                 StoreResult::Ok((share, self.claim_shard(shard, worker, share, lease_ms).await?))
             });
-            let (mut again, mut raws, mut asked) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut again, mut raws, mut asked, mut ids) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
             for (share, brought) in futures::future::try_join_all(calls).await? {
                 if brought.rows.len() + brought.asked.len() >= share {
                     again.push(brought.shard);
                 }
                 raws.extend(brought.rows);
                 asked.extend(brought.asked);
+                ids.extend(brought.order);
             }
             raws.extend(self.through_gates(asked, worker, lease_ms).await?);
+            if !ids.is_empty() {
+                let places: HashMap<&String, usize> = ids.iter().enumerate().map(|(at, id)| (id, at)).collect();
+                raws.sort_by_key(|raw| places.get(&raw.id).copied());
+            }
             jobs.extend(self.read_raws(raws).await?);
             // Those that were not asked come first now.
             idle.extend(again);
@@ -141,7 +148,7 @@ impl Inner {
         }
         let args = [
             self.common(shard, worker)?,
-            pack(&(most, lease_ms, &nonce, &lost, self.restricted(), self.strides(), self.budgeted()))?,
+            pack(&(most, lease_ms, &nonce, &lost, self.restricted(), self.strides(), self.budgeted(), self.quiet_ms))?,
         ];
         let answer = self.once(&self.scripts.claim, shard, &args, worker, nonce).await;
         let answer = match answer {
@@ -164,8 +171,10 @@ impl Inner {
             let (connector, tenant) = (text(connector)?, text(tenant)?);
             asked.push(Asked { connector, tenant, start, place: int(&place)?, shard, id: text(id)? });
         }
+        let order: Vec<String> = list(row.next()?)?.into_iter().map(text).collect::<StoreResult<_>>()?;
+        self.heard_return(shard, row.count()?);
         self.look_at(shard, next);
-        Ok(Brought { shard, rows, asked })
+        Ok(Brought { shard, rows, order, asked })
     }
 
     /// Asks budgets and gates for what must be asked for, first come first over all shards, and leases what they let through.
@@ -186,13 +195,13 @@ impl Inner {
             };
             let ids = asked.iter().map(|one| one.id.clone()).collect();
             let taken = self
-                .within_budget(&tenant, ids, async |covered: Vec<String>| {
+                .within_budget(&connector, &tenant, ids, async |covered: Vec<String>| {
                     let mut asked = asked;
                     asked.retain(|one| covered.contains(&one.id));
                     self.through_gate(&connector, &asked, worker, lease_ms).await
                 })
                 .await?;
-            raws.extend(taken.into_iter().flatten());
+            raws.extend(taken);
         }
         Ok(raws)
     }
@@ -227,6 +236,19 @@ impl Inner {
             raws.extend(taken);
         }
         Ok(raws)
+    }
+
+    /// A shard tells when its server was last seen to come back; the first time that is heard says nothing.
+    fn heard_return(&self, shard: u32, returned: u64) {
+        let mut known = self.returns.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.insert(shard, returned).is_some_and(|before| before < returned) {
+            tracing::warn!(
+                store = self.link.shown,
+                shard,
+                "the store came back: starts of its last seconds are compared"
+            );
+            self.came_back.send_modify(|count| *count += 1);
+        }
     }
 
     /// Leases jobs that were let through.

@@ -1,9 +1,9 @@
 //! Transitions: what lies on other slots is claimed, the rest is one script.
 
 use super::draft::{self, Change, Reserve, Stand, artifacts, book, lines, state_code};
-use super::value::{Row, list, maybe, pack, parse, write};
+use super::value::{Row, maybe, pack, parse, write};
 use super::{Inner, amounts, submit};
-use crate::{Committed, Job, JobBody, JobState, Lease, StoreResult, Transition};
+use crate::{Committed, Job, JobBody, JobState, Lease, StoreError, StoreResult, Transition};
 use std::sync::Arc;
 
 /// Exchanges kept a job.
@@ -21,25 +21,40 @@ enum IdClaim {
     Known,
     /// This job's, from this call on.
     New,
+    /// This job's, since a commit that may not have arrived.
+    Mine,
     /// Another job's, which has adopted it or was told it.
     Another,
 }
 
+/// A commit that failed inside its script, for a reason of the server's or one of ours.
+fn failed(why: &str) -> StoreError {
+    let why = why.trim_start_matches('-');
+    let full = ["OOM", "MISCONF", "NOREPLICAS"].iter().any(|code| why.starts_with(code));
+    let text = format!("a commit failed: {why}; see what the server's log and memory say");
+    if full { StoreError::Full(text) } else { StoreError::Unavailable(text) }
+}
+
 impl Inner {
-    pub(super) async fn commit(&self, lease: &Lease, rev: u64, transition: Transition) -> StoreResult<Committed> {
+    pub(super) async fn commit(
+        self: &Arc<Self>,
+        lease: &Lease,
+        rev: u64,
+        transition: Transition,
+    ) -> StoreResult<Committed> {
         // One lease commits a revision once: sent again, it is the same commit.
         let nonce = format!("{}.{rev}", lease.fence);
         let fence = i64::try_from(lease.fence).unwrap_or(i64::MAX);
         self.transition(&lease.job, fence, rev, &nonce, transition).await
     }
 
-    pub(super) async fn apply(&self, job: &str, rev: u64, transition: Transition) -> StoreResult<Committed> {
+    pub(super) async fn apply(self: &Arc<Self>, job: &str, rev: u64, transition: Transition) -> StoreResult<Committed> {
         let nonce = self.nonce();
         self.transition(job, -1, rev, &nonce, transition).await
     }
 
     async fn transition(
-        &self,
+        self: &Arc<Self>,
         id: &str,
         fence: i64,
         rev: u64,
@@ -47,12 +62,13 @@ impl Inner {
         transition: Transition,
     ) -> StoreResult<Committed> {
         let now = self.time.now_ms();
-        let Transition { mut job, keep_lease, events, usage, artifacts: found, raws, chores, adopts } = transition;
+        let Transition { mut job, keep_lease, events, usage, artifacts: found, raws, chores, adopts, took } =
+            transition;
         if job.id != id {
             if self.head_of(id).await?.is_none() {
                 return Ok(Committed::Lost);
             }
-            return Err(crate::StoreError::Refused(format!("a transition of {} was committed as {id}", job.id)));
+            return Err(StoreError::Refused(format!("a transition of {} was committed as {id}", job.id)));
         }
         job.resolve(now);
         job.seq = job.seq.saturating_add(u64::try_from(events.len()).unwrap_or(0));
@@ -75,6 +91,9 @@ impl Inner {
         }
         let ids = artifacts(&found, &mut fields)?;
         let claimed = self.claim_id(&job, adopts).await?;
+        if matches!(claimed, IdClaim::New | IdClaim::Mine) {
+            fields.extend(self.ids_with(&job).await?.into_iter().flatten());
+        }
         self.claim_artifacts(&job, &found, now).await?;
         let stand = Stand::of(&job, now);
         let head = write("a job's head", &job)?;
@@ -85,6 +104,8 @@ impl Inner {
         }
         let (exchanges, texts): (Vec<_>, Vec<_>) =
             raws.into_iter().map(draft::exchange).collect::<StoreResult<Vec<_>>>()?.into_iter().unzip();
+        // A correction that lowers what was booked gives something of the budget back.
+        let lowers = spend.chunks(3).any(|sum| sum.iter().skip(1).any(|figure: &String| figure.starts_with('-')));
         let change = Change {
             id,
             fence,
@@ -112,12 +133,23 @@ impl Inner {
             artifacts: ids,
             spend,
             reserve,
+            took: self.lesson(took),
         };
         let shard = self.names.shard_of(id);
-        let mut args = vec![self.common(shard, "")?, pack(&change)?];
-        args.extend(texts);
-        let answer = self.on_shard(&self.scripts.commit, shard, &args).await?;
-        let one = list(answer)?.into_iter().next().ok_or_else(|| super::value::strange("a commit"))?;
+        let mut parts = vec![pack(&change)?];
+        parts.extend(texts);
+        // What a person is told, and what goes before a paid start.
+        let lasting = fence < 0 || (job.state == JobState::Starting && job.start_sent.is_some());
+        let one = if lasting && self.sealer.waits() {
+            parts.insert(0, self.common(shard, "")?);
+            let answer = self.on_shard_sealed(&self.scripts.commit, shard, &parts).await?;
+            super::value::list(answer)?.into_iter().next().ok_or_else(|| super::value::strange("a commit"))?
+        } else {
+            self.commit_grouped(shard, parts).await?
+        };
+        if lowers {
+            self.relieve(&job.tenant).await?;
+        }
         let claim = job.vendor_job_id.clone().filter(|_| claimed == IdClaim::New);
         let connector = job.connector.clone();
         let committed = self.read_outcome(one, job).await?;
@@ -134,10 +166,13 @@ impl Inner {
             1 => {
                 let rev = row.count()?;
                 job.seq = row.count()?;
-                let (freed, relieved) = (row.text()?, row.int()? == 1);
+                let (freed, relieved, took) = (row.text()?, row.int()? == 1, row.int()? == 1);
                 self.cache().wrote(&job, rev);
                 if !freed.is_empty() {
                     self.free(&freed, &job.id).await?;
+                }
+                if took {
+                    self.hold_place(&job.connector, &job.id).await?;
                 }
                 if relieved {
                     self.relieve(&job.tenant).await?;
@@ -152,6 +187,7 @@ impl Inner {
                 Ok(Committed::Changed(Box::new(now), rev))
             }
             4 => Ok(Committed::Taken),
+            5 => Err(failed(&row.text()?)),
             _ => Ok(Committed::Lost),
         }
     }
@@ -166,15 +202,28 @@ impl Inner {
         let holder = maybe(self.link.run(redis::cmd("SET").arg(name).arg(&job.id).arg("NX").arg("GET")).await?)?;
         match holder {
             Some(holder) if holder != job.id && adopts => Ok(IdClaim::Another),
-            Some(_) => {
+            Some(holder) => {
                 self.cache().held_id(&job.id, vendor_job_id);
-                Ok(IdClaim::Known)
+                Ok(if holder == job.id { IdClaim::Mine } else { IdClaim::Known })
             }
             None => {
                 self.cache().held_id(&job.id, vendor_job_id);
                 Ok(IdClaim::New)
             }
         }
+    }
+
+    /// A job's field with every vendor's id it has had: what it holds elsewhere is found by it when it moves or goes. Read
+    /// before the commit, which is refused where another one came between.
+    async fn ids_with(&self, job: &Job) -> StoreResult<Option<[String; 2]>> {
+        let Some(new) = &job.vendor_job_id else { return Ok(None) };
+        let known = maybe(self.link.run(redis::cmd("HGET").arg(self.names.job(&job.id)).arg("v")).await?)?;
+        let mut ids = draft::apart(known.as_deref());
+        if ids.iter().any(|id| id == new) {
+            return Ok(None);
+        }
+        ids.push(new.clone());
+        Ok(Some(["v".to_owned(), draft::joined(&ids)]))
     }
 
     async fn claim_artifacts(&self, job: &Job, found: &[crate::Artifact], now: i64) -> StoreResult<()> {

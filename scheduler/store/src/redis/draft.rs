@@ -121,7 +121,7 @@ pub(super) struct Booked {
 
 impl Booked {
     /// The line's name under its day.
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         let line = &self.line;
         format!("{}\u{1f}{}\u{1f}{}\u{1f}{}", self.job, line.attempt, line.record, line.unit.as_str())
     }
@@ -190,10 +190,7 @@ pub(super) fn book(job: &Job, standing: &str, new: &[UsageLine], now_ms: i64) ->
         };
         changed.extend([day(booked.booked_ms)?, booked.name(), write("a usage line", &booked)?]);
     }
-    all.sort_by(|a, b| {
-        let key = |one: &Booked| (one.line.attempt, one.line.record.clone(), one.line.unit.as_str());
-        key(a).cmp(&key(b))
-    });
+    sort_lines(&mut all);
     let mut cost = None;
     for usd in all.iter().filter_map(|one| one.line.usd) {
         let sum: Decimal = cost.unwrap_or(Decimal::ZERO);
@@ -201,6 +198,14 @@ pub(super) fn book(job: &Job, standing: &str, new: &[UsageLine], now_ms: i64) ->
     }
     let (spend, booked) = (amounts::differences(months), booked_by(&all, job.attempt));
     Ok(Books { all: write("usage", &all)?, changed, cost, spend, booked })
+}
+
+/// Puts lines in the order of their keys.
+pub(super) fn sort_lines(all: &mut [Booked]) {
+    all.sort_by(|a, b| {
+        let key = |one: &Booked| (one.line.attempt, one.line.record.clone(), one.line.unit.as_str());
+        key(a).cmp(&key(b))
+    });
 }
 
 /// What an attempt has booked.
@@ -259,6 +264,7 @@ pub(super) struct Change<'a> {
     pub(super) artifacts: Vec<String>,
     pub(super) spend: Vec<String>,
     pub(super) reserve: Reserve,
+    pub(super) took: Option<super::durations::Lesson>,
 }
 
 /// What is set aside for a job after a commit.
@@ -290,4 +296,17 @@ pub(super) fn artifacts(artifacts: &[Artifact], fields: &mut Vec<String>) -> Sto
         fields.push(write("an artifact", artifact)?);
     }
     Ok(artifacts.iter().map(|artifact| artifact.id.clone()).collect())
+}
+
+/// Between vendors' ids in one text.
+const APART: char = '\u{1f}';
+
+/// Vendors' ids as one text.
+pub(super) fn joined(ids: &[String]) -> String {
+    ids.join(APART.encode_utf8(&mut [0; 4]))
+}
+
+/// Vendors' ids out of one text.
+pub(super) fn apart(text: Option<&str>) -> Vec<String> {
+    text.filter(|text| !text.is_empty()).map_or_else(Vec::new, |text| text.split(APART).map(str::to_owned).collect())
 }

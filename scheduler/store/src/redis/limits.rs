@@ -21,6 +21,14 @@ const DECIDE_MS: u64 = 5_000;
 /// Who finds another deciding comes back after this long.
 const BUSY_MS: i64 = 20;
 
+/// Between a connector and a tenant.
+const APART: char = '\u{1f}';
+
+/// A tenant's line at a connector.
+fn line(connector: &str, tenant: &str) -> String {
+    format!("{connector}{APART}{tenant}")
+}
+
 impl Inner {
     pub(super) async fn set_limits(&self, limits: Limits) -> StoreResult<()> {
         let names: Vec<String> = limits.connectors.keys().cloned().collect();
@@ -39,15 +47,14 @@ impl Inner {
         weighted.map(|(name, limits)| (name.clone(), stride(limits.weight))).collect()
     }
 
-    /// What a claim must know of tenants: 1 no starts, 2 the budget is asked.
+    /// What a claim must know of tenants: 2 the budget is asked; and of a tenant at a connector: 1 no starts.
     pub(super) fn budgeted(&self) -> BTreeMap<String, u8> {
         let now = self.time.now_ms();
         let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
         let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
         let budgeted = limits.tenants.iter().filter(|(_, limits)| limits.has_budget());
-        budgeted
-            .map(|(name, _)| (name.clone(), if over.get(name).is_some_and(|until| *until > now) { 1 } else { 2 }))
-            .collect()
+        let closed = over.iter().filter(|(_, until)| **until > now).map(|(line, _)| (line.clone(), 1));
+        budgeted.map(|(name, _)| (name.clone(), 2)).chain(closed).collect()
     }
 
     fn tenant_limits(&self, tenant: &str) -> Option<TenantLimits> {
@@ -131,49 +138,68 @@ impl Inner {
         Ok(amounts::read(&figures.collect::<StoreResult<Vec<_>>>()?))
     }
 
-    /// Decides which starts of a tenant its budgets cover, in order, and runs `take` for them before another claimer decides:
-    /// what is taken is set aside by then.
-    pub(super) async fn within_budget<T, F>(&self, tenant: &str, jobs: Vec<String>, take: F) -> StoreResult<Option<T>>
+    /// Decides which starts of a tenant at a connector its budgets cover, in order, and runs `take` for them before another
+    /// claimer decides: what is taken is set aside by then.
+    pub(super) async fn within_budget<T, F>(
+        &self,
+        connector: &str,
+        tenant: &str,
+        jobs: Vec<String>,
+        take: F,
+    ) -> StoreResult<Vec<T>>
     where
-        F: AsyncFnOnce(Vec<String>) -> StoreResult<T>,
+        F: AsyncFnOnce(Vec<String>) -> StoreResult<Vec<T>>,
     {
-        let Some(limits) = self.tenant_limits(tenant).filter(TenantLimits::has_budget) else {
-            return take(jobs).await.map(Some);
-        };
+        let Some(limits) = self.tenant_limits(tenant).filter(TenantLimits::has_budget) else { return take(jobs).await };
         let (name, mark) = (self.names.tenant(tenant), self.nonce());
         let mut decide = redis::cmd("SET");
         decide.arg(&name).arg(&mark).arg("NX").arg("PX").arg(DECIDE_MS);
         if maybe(self.link.run(&decide).await?)?.is_none() {
-            self.set_over(tenant, BUSY_MS);
-            return Ok(None);
+            self.set_over(connector, tenant, BUSY_MS);
+            return Ok(Vec::new());
         }
         let decided = async {
-            let (spent, reserved) = self.stands_against(tenant, Month::of(self.now().await?)).await?;
-            let mut used = spent.plus(&reserved);
-            let mut covered = Vec::new();
-            for job in jobs {
-                let estimate = self.estimate(&job).await?;
-                if limits.passed(&used, &estimate).is_some() {
-                    self.set_over(tenant, OVER_MS);
-                    break;
-                }
-                used = used.plus(&estimate.reserve(&Amounts::default()));
-                covered.push(job);
+            let (covered, over) = self.covered(&limits, tenant, jobs).await?;
+            let wanted = covered.len();
+            let taken = if covered.is_empty() { Vec::new() } else { take(covered).await? };
+            // Where the gate held some back, what comes next may be covered after all.
+            if over && taken.len() == wanted {
+                self.set_over(connector, tenant, OVER_MS);
             }
-            if covered.is_empty() { Ok(None) } else { take(covered).await.map(Some) }
+            Ok(taken)
         }
         .await;
         // Only what is still this one's is given back.
-        let args = [mark.into_bytes()];
-        self.link.eval(&self.scripts.decided, &[&name], &args).await?;
+        self.link.eval(&self.scripts.decided, &[&name], &[mark.into_bytes()]).await?;
         decided
     }
 
-    fn set_over(&self, tenant: &str, for_ms: i64) {
+    /// The first jobs that a tenant's budgets cover together, and whether there was one that they do not cover.
+    async fn covered(
+        &self,
+        limits: &TenantLimits,
+        tenant: &str,
+        jobs: Vec<String>,
+    ) -> StoreResult<(Vec<String>, bool)> {
+        let (spent, reserved) = self.stands_against(tenant, Month::of(self.now().await?)).await?;
+        let mut used = spent.plus(&reserved);
+        let mut covered = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let estimate = self.estimate(&job).await?;
+            if limits.passed(&used, &estimate).is_some() {
+                return Ok((covered, true));
+            }
+            used = used.plus(&estimate.reserve(&Amounts::default()));
+            covered.push(job);
+        }
+        Ok((covered, false))
+    }
+
+    fn set_over(&self, connector: &str, tenant: &str, for_ms: i64) {
         let now = self.time.now_ms();
         // A new month has a whole budget.
         let until = (now + for_ms).min(Month::of(now).ends_ms());
-        self.over.lock().unwrap_or_else(PoisonError::into_inner).insert(tenant.to_owned(), until);
+        self.over.lock().unwrap_or_else(PoisonError::into_inner).insert(line(connector, tenant), until);
     }
 
     async fn estimate(&self, job: &str) -> StoreResult<Estimate> {
@@ -188,10 +214,19 @@ impl Inner {
     /// Something of a tenant's budget came free: its starts are looked at again.
     pub(super) async fn relieve(&self, tenant: &str) -> StoreResult<()> {
         if self.tenant_limits(tenant).is_some_and(|limits| limits.has_budget()) {
-            self.over.lock().unwrap_or_else(PoisonError::into_inner).remove(tenant);
+            self.look_again(None, tenant);
             return self.wake_all().await;
         }
         Ok(())
+    }
+
+    /// A tenant's starts, at a connector or at all of them, are looked at again.
+    pub(super) fn look_again(&self, connector: Option<&str>, tenant: &str) {
+        let mut over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
+        match connector {
+            Some(connector) => drop(over.remove(&line(connector, tenant))),
+            None => over.retain(|one, _| one.split_once(APART).is_none_or(|(_, of)| of != tenant)),
+        }
     }
 
     /// Asks connectors' gates for jobs that a claim may lease if they are let through.
@@ -262,7 +297,7 @@ impl Inner {
                 names.insert(text(name)?);
             }
         }
-        names.retain(|name| over.get(name) != Some(&1));
+        names.retain(|name| over.get(&line(connector, name)) != Some(&1));
         Ok(u32::try_from(names.len()).unwrap_or(u32::MAX))
     }
 
@@ -328,9 +363,10 @@ impl Inner {
         Ok(u64::try_from(oldest).ok().map(Duration::from_millis))
     }
 
-    /// Tenants whose next start, at whatever connector, their budgets do not cover.
+    /// Tenants, at a connector each, whose next start there their budgets do not cover.
     async fn over_budget(&self, connectors: &[String]) -> StoreResult<BTreeMap<String, bool>> {
-        let budgeted: Vec<String> = self.budgeted().into_keys().collect();
+        let budgeted = self.budgeted().into_iter().filter(|(_, what)| *what == 2).map(|(name, _)| name);
+        let budgeted: Vec<String> = budgeted.collect();
         let mut over = BTreeMap::new();
         for row in if budgeted.is_empty() { Vec::new() } else { self.tenants(&budgeted).await? } {
             let used = row.used();
@@ -340,7 +376,7 @@ impl Inner {
                     let first = list(self.link.run(redis::cmd("ZRANGE").arg(key).arg(0).arg(0)).await?)?;
                     for id in first {
                         if row.limits.passed(&used, &self.estimate(&text(id)?).await?).is_some() {
-                            over.insert(row.tenant.clone(), true);
+                            over.insert(line(connector, &row.tenant), true);
                         }
                     }
                 }

@@ -1,11 +1,15 @@
 //! Connections: one server (plain, TLS, or found through Sentinel), or a Cluster. They come back by themselves.
 
+use super::value::{Row, list, strange, text};
 use crate::{StoreError, StoreResult};
 use redis::aio::{ConnectionLike, MultiplexedConnection, PubSub};
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRoutingInfo, Slot};
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisError, Value};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, RwLock};
@@ -16,6 +20,10 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// An answer that takes longer is taken as lost; whatever is sent twice is told by its mark.
 const ANSWER: Duration = Duration::from_secs(10);
 
+/// The URLs that lead to Redis, for people.
+pub(crate) const SCHEMES: &str = "write redis://[USER:PASSWORD@]HOST:PORT[/DB], redis+sentinel://HOST:PORT,HOST:PORT/NAME or \
+    redis-cluster://HOST:PORT,HOST:PORT, each with rediss for TLS";
+
 /// How a server is reached.
 enum Dial {
     Direct(Box<Client>),
@@ -23,8 +31,19 @@ enum Dial {
 }
 
 enum Kind {
-    One { dial: Dial, now: Box<RwLock<Option<(u64, MultiplexedConnection)>>>, dialling: Mutex<u64> },
-    Cluster { connection: ClusterConnection, seeds: Vec<Client> },
+    One {
+        dial: Dial,
+        now: Box<RwLock<Option<(u64, MultiplexedConnection)>>>,
+        dialling: Mutex<u64>,
+    },
+    Cluster {
+        connection: ClusterConnection,
+        seeds: Vec<Client>,
+        /// Scheme and login of every node.
+        before: String,
+        /// Which primary has a slot, as far as it was asked for.
+        slots: Box<RwLock<HashMap<Slot, String>>>,
+    },
 }
 
 /// The way to the server or servers.
@@ -34,9 +53,23 @@ pub(super) struct Link {
     pub(super) shown: String,
 }
 
+/// Where a walk over all names goes on: a primary, and the place that it told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ScanAt {
+    /// `host:port` of a primary; empty for the first one.
+    node: String,
+    at: String,
+}
+
+impl Default for ScanAt {
+    fn default() -> Self {
+        Self { node: String::new(), at: "0".to_owned() }
+    }
+}
+
 /// A Lua script and its digest, by which the server knows it.
 pub(super) struct Script {
-    pub(super) text: String,
+    text: String,
     sha: String,
 }
 
@@ -47,6 +80,25 @@ impl Script {
         let sha = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
         Self { text, sha }
     }
+
+    /// The call where the server knows it already.
+    pub(super) fn by_digest(&self, keys: &[&str], args: &[Vec<u8>]) -> Cmd {
+        call("EVALSHA", &self.sha, keys, args)
+    }
+
+    /// The call that makes it known.
+    pub(super) fn by_text(&self, keys: &[&str], args: &[Vec<u8>]) -> Cmd {
+        call("EVAL", &self.text, keys, args)
+    }
+}
+
+fn call(name: &str, body: &str, keys: &[&str], args: &[Vec<u8>]) -> Cmd {
+    let mut cmd = redis::cmd(name);
+    cmd.arg(body).arg(keys.len()).arg(keys);
+    for arg in args {
+        cmd.arg(arg.as_slice());
+    }
+    cmd
 }
 
 impl Link {
@@ -57,7 +109,7 @@ impl Link {
     pub(super) async fn open(url: &str) -> StoreResult<Arc<Self>> {
         let shown = shown(url);
         let kind = match url.split_once("://") {
-            Some(("redis" | "rediss" | "redis+unix" | "unix", _)) => {
+            Some(("redis" | "rediss", _)) => {
                 let client = Client::open(server_url(url)).map_err(|error| refused(&shown, &error))?;
                 Kind::One { dial: Dial::Direct(Box::new(client)), now: Box::default(), dialling: Mutex::new(0) }
             }
@@ -66,11 +118,7 @@ impl Link {
                 Kind::One { dial, now: Box::default(), dialling: Mutex::new(0) }
             }
             Some(("redis-cluster" | "rediss-cluster", rest)) => cluster(url, rest, &shown).await?,
-            _ => {
-                return Err(StoreError::Refused(format!(
-                    "{shown} is no Redis URL; write redis://, rediss://, redis+sentinel:// or redis-cluster://host:port,host:port"
-                )));
-            }
+            _ => return Err(StoreError::Refused(format!("{shown} is no Redis URL; {SCHEMES}"))),
         };
         let link = Arc::new(Self { kind, shown });
         link.run(&redis::cmd("PING")).await?;
@@ -88,18 +136,126 @@ impl Link {
 
     /// One script on one slot, sent once.
     pub(super) async fn eval(&self, script: &Script, keys: &[&str], args: &[Vec<u8>]) -> StoreResult<Value> {
-        let call = |name: &str, body: &str| {
-            let mut cmd = redis::cmd(name);
-            cmd.arg(body).arg(keys.len()).arg(keys);
-            for arg in args {
-                cmd.arg(arg.as_slice());
-            }
-            cmd
-        };
-        match self.send(&call("EVALSHA", &script.sha)).await {
-            Err(error) if is_no_script(&error) => self.run(&call("EVAL", &script.text)).await,
+        match self.send(&script.by_digest(keys, args)).await {
+            Err(error) if is_no_script(&error) => self.run(&script.by_text(keys, args)).await,
             answer => answer.map_err(|error| fault(&self.shown, &error)),
         }
+    }
+
+    /// Addresses of all primaries, in order; one without a name where there is only one.
+    pub(super) async fn primaries(&self) -> StoreResult<Vec<String>> {
+        let Kind::Cluster { connection, .. } = &self.kind else { return Ok(vec![String::new()]) };
+        let every = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+        let answers = connection.clone().route_command(redis::cmd("PING"), every).await;
+        let Value::Map(answers) = answers.map_err(|error| fault(&self.shown, &error))? else {
+            return Err(strange("every primary's name"));
+        };
+        let mut names = answers.into_iter().map(|(name, _)| text(name)).collect::<StoreResult<Vec<_>>>()?;
+        names.sort();
+        Ok(names)
+    }
+
+    /// One command to one of [`Link::primaries`].
+    pub(super) async fn ask(&self, node: &str, cmd: &Cmd) -> StoreResult<Value> {
+        let answer = self.ask_node(node, cmd).await?;
+        answer.map_err(|error| fault(&self.shown, &error))
+    }
+
+    /// The same, where the server may say that this is not for us: then its words.
+    pub(super) async fn ask_leave(&self, node: &str, cmd: &Cmd) -> StoreResult<Result<Value, String>> {
+        match self.ask_node(node, cmd).await? {
+            Ok(answer) => Ok(Ok(answer)),
+            Err(error) if matches!(error.code(), Some("NOPERM" | "ERR")) => Ok(Err(error.to_string())),
+            Err(error) => Err(fault(&self.shown, &error)),
+        }
+    }
+
+    async fn ask_node(&self, node: &str, cmd: &Cmd) -> StoreResult<Result<Value, RedisError>> {
+        let (Kind::Cluster { connection, .. }, Some((host, port))) = (&self.kind, node.rsplit_once(':')) else {
+            return Ok(self.send(cmd).await);
+        };
+        let port = port.parse().map_err(|_| strange("a primary's port"))?;
+        let to = RoutingInfo::SingleNode(SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port });
+        Ok(connection.clone().route_command(cmd.clone(), to).await.and_then(Value::extract_error))
+    }
+
+    /// The primary that has a key; one without a name where there is only one.
+    pub(super) async fn node_of(&self, key: &str) -> StoreResult<String> {
+        let Kind::Cluster { connection, slots, .. } = &self.kind else { return Ok(String::new()) };
+        let slot = Slot::for_key(key);
+        if let Some(node) = slots.read().await.get(&slot) {
+            return Ok(node.clone());
+        }
+        let answer = connection.clone().req_packed_command(redis::cmd("CLUSTER").arg("SLOTS")).await;
+        let answer = answer.and_then(Value::extract_error).map_err(|error| fault(&self.shown, &error))?;
+        let mut known = HashMap::new();
+        for range in list(answer)? {
+            let mut row = Row::of(range)?;
+            let (first, last) = (row.int()?, row.int()?);
+            let mut primary = Row::of(row.next()?)?;
+            let node = format!("{}:{}", primary.text()?, primary.int()?);
+            let in_range = (first..=last).filter_map(|at| Slot::new(u16::try_from(at).ok()?));
+            known.extend(in_range.map(|slot| (slot, node.clone())));
+        }
+        let away = || StoreError::Unavailable(format!("{}: no primary has the slot of {key} now", self.shown));
+        let node = known.get(&slot).cloned().ok_or_else(away)?;
+        *slots.write().await = known;
+        Ok(node)
+    }
+
+    /// A connection of its own to a primary.
+    pub(super) async fn dial(&self, node: &str) -> StoreResult<MultiplexedConnection> {
+        let dialled = match &self.kind {
+            Kind::One { dial, .. } => dial.connect().await,
+            Kind::Cluster { before, .. } => {
+                let client = Client::open(format!("{before}{node}")).map_err(|error| refused(&self.shown, &error))?;
+                client.get_multiplexed_async_connection_with_config(&timeouts()).await
+            }
+        };
+        dialled.map_err(|error| fault(&self.shown, &error))
+    }
+
+    /// What was known of the Cluster's slots no longer holds.
+    pub(super) async fn forget_slots(&self) {
+        if let Kind::Cluster { slots, .. } = &self.kind {
+            slots.write().await.clear();
+        }
+    }
+
+    /// An error on a connection of [`Link::dial`].
+    pub(super) fn fault(&self, error: &RedisError) -> StoreError {
+        fault(&self.shown, error)
+    }
+
+    /// One piece of a walk over all names that match, of every primary, and where it goes on; nothing after the last piece.
+    /// A name may be told twice where a server shrinks its tables meanwhile.
+    pub(super) async fn scan(
+        &self,
+        pattern: &str,
+        from: ScanAt,
+        count: usize,
+    ) -> StoreResult<(Vec<String>, Option<ScanAt>)> {
+        let primaries = self.primaries().await?;
+        let node = match primaries.first() {
+            Some(first) if from.node.is_empty() => first.clone(),
+            _ => from.node,
+        };
+        if !primaries.contains(&node) {
+            let why = format!("{}: {node} is no primary any more, and what it held was not read whole", self.shown);
+            return Err(StoreError::Unavailable(why));
+        }
+        let mut cmd = redis::cmd("SCAN");
+        cmd.arg(&from.at).arg("MATCH").arg(pattern).arg("COUNT").arg(count);
+        let mut row = Row::of(self.ask(&node, &cmd).await?)?;
+        let at = row.text()?;
+        let mut names = list(row.next()?)?.into_iter().map(text).collect::<StoreResult<Vec<_>>>()?;
+        names.sort();
+        names.dedup();
+        let next = match at.as_str() {
+            "0" => primaries.into_iter().find(|other| *other > node).map(|node| ScanAt { node, ..ScanAt::default() }),
+            _ => Some(ScanAt { node, at }),
+        };
+        Ok((names, next))
     }
 
     async fn send(&self, cmd: &Cmd) -> Result<Value, RedisError> {
@@ -161,14 +317,23 @@ async fn redial(
     if let Some(known) = known {
         return Ok(known);
     }
-    let config = AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT)).set_response_timeout(Some(ANSWER));
-    let connection = match dial {
-        Dial::Direct(client) => client.get_multiplexed_async_connection_with_config(&config).await?,
-        Dial::Sentinel(client) => client.lock().await.get_async_connection_with_config(&config).await?,
-    };
+    let connection = dial.connect().await?;
     *number += 1;
     *now.write().await = Some((*number, connection.clone()));
     Ok((*number, connection))
+}
+
+impl Dial {
+    async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
+        match self {
+            Self::Direct(client) => client.get_multiplexed_async_connection_with_config(&timeouts()).await,
+            Self::Sentinel(client) => client.lock().await.get_async_connection_with_config(&timeouts()).await,
+        }
+    }
+}
+
+fn timeouts() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT)).set_response_timeout(Some(ANSWER))
 }
 
 /// The connection is of no use any more, or leads to a server that is no longer the primary.
@@ -181,7 +346,7 @@ fn is_broken(error: &RedisError) -> bool {
         )
 }
 
-fn is_no_script(error: &RedisError) -> bool {
+pub(super) fn is_no_script(error: &RedisError) -> bool {
     matches!(error.kind(), ErrorKind::Server(redis::ServerErrorKind::NoScript))
 }
 
@@ -203,7 +368,7 @@ fn fault(shown: &str, error: &RedisError) -> StoreError {
 }
 
 /// The address without what is secret in it.
-pub(super) fn shown(url: &str) -> String {
+pub(crate) fn shown(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "the store's address".to_owned() };
     let rest = rest.split('?').next().unwrap_or(rest);
     let hosts = rest.rsplit_once('@').map_or(rest, |(_, hosts)| hosts);
@@ -253,7 +418,8 @@ async fn cluster(url: &str, rest: &str, shown: &str) -> StoreResult<Kind> {
     let (login, hosts) = login(rest);
     let scheme = if url.starts_with("rediss") { "rediss" } else { "redis" };
     let login = login.map(|login| format!("{login}@")).unwrap_or_default();
-    let urls: Vec<String> = hosts.split(',').map(|host| format!("{scheme}://{login}{host}")).collect();
+    let before = format!("{scheme}://{login}");
+    let urls: Vec<String> = hosts.split(',').map(|host| format!("{before}{host}")).collect();
     let bad = |error: RedisError| refused(shown, &error);
     let infos =
         urls.iter().map(|url| url.as_str().into_connection_info()).collect::<Result<Vec<_>, _>>().map_err(bad)?;
@@ -265,7 +431,7 @@ async fn cluster(url: &str, rest: &str, shown: &str) -> StoreResult<Kind> {
         .build()
         .map_err(bad)?;
     let connection = client.get_async_connection().await.map_err(|error| fault(shown, &error))?;
-    Ok(Kind::Cluster { connection, seeds })
+    Ok(Kind::Cluster { connection, seeds, before, slots: Box::default() })
 }
 
 fn address(host: &str, port: u16, shown: &str) -> StoreResult<ConnectionAddr> {

@@ -9,21 +9,29 @@
 //! Keys, below a prefix (`lh` unless `?prefix=` says another):
 //! `{n}:s` a shard's state; `{n}:j:<job>` a job; `{n}:g|o|f|p:<connector>`, `{n}:l` the lines of the queue;
 //! `{n}:ev` the positions of events; `{n}:u:<day>` the ledger; `i:`, `p:`, `v:`, `a:`, `h:` idempotency keys, paths, vendors'
-//! ids, artifacts' ids and bytes; `g:{<connector>}` a connector's places.
+//! ids, artifacts' ids and bytes; `d:` maintenance duties; `g:{<connector>}` a connector's places.
 
+mod alive;
 mod amounts;
 mod cache;
 mod claim;
 mod commit;
 mod draft;
 mod dump;
+mod durability;
+mod durations;
+mod duties;
+mod examine;
 mod gate;
+mod group;
 mod limits;
 mod link;
+mod load;
 mod names;
 mod open;
 mod read;
 mod scripts;
+mod seal;
 mod store;
 mod submit;
 mod time;
@@ -35,7 +43,7 @@ mod watch;
 mod tests;
 
 use crate::clock::Clock;
-use crate::{Changed, Limits, Pace, StoreResult};
+use crate::{Changed, Durability, Limits, Pace, StoreResult};
 use cache::Cache;
 use link::Link;
 use names::Names;
@@ -46,6 +54,8 @@ use time::Time;
 use tokio::sync::{Notify, broadcast};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub(crate) use examine::examine;
+pub(crate) use link::{SCHEMES, shown};
 pub use open::RedisOptions;
 
 /// The store on Redis.
@@ -59,10 +69,14 @@ pub(in crate::redis) struct Inner {
     link: Arc<Link>,
     names: Names,
     scripts: Scripts,
+    sealer: seal::Sealer,
+    durability: Durability,
     time: Time,
     /// This process, among those that hear each other's wake-ups.
     me: String,
     cache: Mutex<Cache>,
+    /// Per shard, commits on their way.
+    groups: Vec<group::Group>,
     /// Per shard, a time before which a claim need not look there.
     next: Vec<std::sync::atomic::AtomicI64>,
     /// Which shard a claim begins with.
@@ -70,15 +84,22 @@ pub(in crate::redis) struct Inner {
     /// Per worker and shard, a claim whose answer never came.
     lost: Mutex<HashMap<(String, u32), String>>,
     limits: RwLock<Limits>,
+    /// Where the next look for keys that are too old goes on.
+    pruning: Mutex<Option<link::ScanAt>>,
     /// Connectors whose gates let nobody through, and until when they are not asked again.
     closed: Mutex<HashMap<String, gate::Closed>>,
-    /// Tenants whose budget was passed, and until when it is not asked again.
+    /// Connector and tenant where a budget was passed, and until when it is not asked again.
     over: Mutex<HashMap<String, i64>>,
     /// How fast connectors' vendors bear requests, as last heard.
     paces: RwLock<BTreeMap<String, Pace>>,
     paces_stale: std::sync::atomic::AtomicBool,
     changes: broadcast::Sender<Changed>,
     wake: Arc<Notify>,
+    /// How long no fresh start is handed out after a server came back; 0 where it forgets nothing.
+    quiet_ms: i64,
+    /// Per shard, when its server was last seen to come back.
+    returns: Mutex<HashMap<u32, u64>>,
+    came_back: tokio::sync::watch::Sender<u64>,
     stop: CancellationToken,
 }
 

@@ -57,6 +57,11 @@ impl Names {
         name
     }
 
+    /// Names of one kind outside shards: what they begin with, or all of them as a pattern.
+    pub(super) fn loose(&self, kind: &str, rest: &str) -> String {
+        self.plain(kind, &[rest])
+    }
+
     pub(super) fn meta(&self) -> String {
         format!("{}:meta", self.prefix)
     }
@@ -67,6 +72,11 @@ impl Names {
 
     pub(super) fn connectors(&self) -> String {
         format!("{}:connectors", self.prefix)
+    }
+
+    /// Who is here.
+    pub(super) fn alive(&self) -> String {
+        format!("{}:alive", self.prefix)
     }
 
     pub(super) fn channel(&self) -> String {
@@ -93,6 +103,11 @@ impl Names {
         self.plain("h", &[tenant, sha256])
     }
 
+    /// A maintenance duty and who has it.
+    pub(super) fn duty(&self, duty: &str) -> String {
+        self.plain("d", &[duty])
+    }
+
     /// Who holds a connector's places.
     pub(super) fn gate(&self, connector: &str) -> String {
         format!("{}:g:{{{connector}}}", self.prefix)
@@ -107,6 +122,11 @@ impl Names {
     pub(super) fn tenant(&self, tenant: &str) -> String {
         self.plain("t", &[tenant])
     }
+}
+
+/// The two parts of a name that come from people.
+pub(super) fn split(rest: &str) -> Option<(&str, &str)> {
+    rest.split_once(APART)
 }
 
 /// When a job was made, by its id: a UUID of version 7 behind `job_`.

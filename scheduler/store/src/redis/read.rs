@@ -163,6 +163,11 @@ impl Inner {
     }
 
     pub(super) async fn events(&self, job: &str, after: u64, limit: usize) -> StoreResult<Vec<Event>> {
+        Ok(self.placed_events(job, after, limit).await?.into_iter().map(|(_, event)| event).collect())
+    }
+
+    /// A job's events with their positions.
+    pub(super) async fn placed_events(&self, job: &str, after: u64, limit: usize) -> StoreResult<Vec<(u64, Event)>> {
         let key = self.names.job(job);
         let mut events = Vec::new();
         let mut next = after + 1;
@@ -172,14 +177,14 @@ impl Inner {
             let lines = list(self.link.run(redis::cmd("HMGET").arg(&key).arg(&fields)).await?)?;
             for (seq, line) in (next..).zip(lines) {
                 let Some(line) = maybe(line)? else { return Ok(events) };
-                events.push(event(job, seq, &line)?.1);
+                events.push(event(job, seq, &line)?);
             }
             next += many;
         }
         Ok(events)
     }
 
-    /// Every event's position is one entry of its shard's stream; the event itself lies with its job.
+    /// Every event's position is in its shard's stream; the event itself lies with its job.
     pub(super) async fn all_events(
         &self,
         tenant: Option<&str>,
@@ -214,10 +219,9 @@ impl Inner {
             if entries.is_empty() {
                 break;
             }
-            for entry in entries {
-                let (position, job, seq, whose) = stream_entry(entry)?;
+            for (position, job, seq, whose) in stream_lines(entries)? {
                 from = position + 1;
-                if tenant.is_some_and(|tenant| tenant != whose) || found.len() >= limit {
+                if position <= after || tenant.is_some_and(|tenant| tenant != whose) || found.len() >= limit {
                     continue;
                 }
                 let line = self.link.run(redis::cmd("HGET").arg(self.names.job(&job)).arg(format!("e{seq}"))).await?;
@@ -231,12 +235,18 @@ impl Inner {
     }
 
     pub(super) async fn last_position(&self) -> StoreResult<u64> {
+        let last = self.newest_position().await?;
+        Ok(self.settled_position().map_or(last, |settled| last.min(settled)))
+    }
+
+    /// The newest position that was given, told already or not.
+    pub(super) async fn newest_position(&self) -> StoreResult<u64> {
         let mut last = 0;
         for shard in 0..self.names.shards() {
             let pos = self.link.run(redis::cmd("HGET").arg(self.names.shard(shard)).arg("pos")).await?;
             last = last.max(maybe(pos)?.and_then(|pos| number(&pos)).unwrap_or(0));
         }
-        Ok(self.settled_position().map_or(last, |settled| last.min(settled)))
+        Ok(last)
     }
 
     /// Shards count on their own, by the time. So that whoever reads on from a position misses nothing that another shard
@@ -479,7 +489,7 @@ fn event(job: &str, seq: u64, text: &str) -> StoreResult<(u64, Event)> {
 }
 
 /// A whole number, also as Lua writes a large one.
-fn number(text: &str) -> Option<u64> {
+pub(super) fn number(text: &str) -> Option<u64> {
     text.parse().ok().or_else(|| {
         let double: f64 = text.parse().ok()?;
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -487,26 +497,22 @@ fn number(text: &str) -> Option<u64> {
     })
 }
 
-fn stream_entry(entry: Value) -> StoreResult<(u64, String, u64, String)> {
-    let bad = || super::value::strange("a stream's entry");
-    let mut row = Row::of(entry)?;
-    let id = row.text()?;
-    let position = id.split_once('-').and_then(|(position, _)| position.parse().ok()).ok_or_else(bad)?;
-    let mut fields = Row::of(row.next()?)?;
-    let (mut job, mut seq, mut tenant) = (None, None, None);
-    while fields.left() >= 2 {
-        let (name, value) = (fields.text()?, fields.text()?);
-        match name.as_str() {
-            "j" => job = Some(value),
-            "s" => seq = number(&value),
-            "t" => tenant = Some(value),
-            _ => {}
-        }
+/// The lines of a stream's entries: position, job, number, tenant. An entry holds those of one script.
+fn stream_lines(entries: Vec<Value>) -> StoreResult<Vec<(u64, String, u64, String)>> {
+    let mut lines = Vec::new();
+    for entry in entries {
+        let mut row = Row::of(entry)?;
+        row.next()?;
+        let mut fields = Row::of(row.next()?)?;
+        fields.next()?;
+        let packed = some_bytes(fields.next()?)?.unwrap_or_default();
+        let of_entry: Vec<(u64, String, u64, String)> = unpack("a stream's entry", &packed)?;
+        lines.extend(of_entry);
     }
-    Ok((position, job.ok_or_else(bad)?, seq.ok_or_else(bad)?, tenant.ok_or_else(bad)?))
+    Ok(lines)
 }
 
-fn some_bytes(value: Value) -> StoreResult<Option<Vec<u8>>> {
+pub(super) fn some_bytes(value: Value) -> StoreResult<Option<Vec<u8>>> {
     match value {
         Value::Nil => Ok(None),
         value => bytes(value).map(Some),

@@ -3,6 +3,7 @@
 use super::link::Script;
 
 const COMMON: &str = include_str!("lua/common.lua");
+const SERVER: &str = include_str!("lua/server.lua");
 const LEASE: &str = include_str!("lua/lease.lua");
 
 /// Every script.
@@ -10,6 +11,7 @@ pub(super) struct Scripts {
     pub(super) submit: Script,
     pub(super) claim: Script,
     pub(super) take: Script,
+    pub(super) seen: Script,
     pub(super) renew: Script,
     pub(super) release: Script,
     pub(super) commit: Script,
@@ -26,8 +28,20 @@ pub(super) struct Scripts {
     pub(super) decided: Script,
     pub(super) meter: Script,
     pub(super) key: Script,
+    pub(super) lead: Script,
+    pub(super) step_down: Script,
     pub(super) path: Script,
     pub(super) paths: Script,
+    pub(super) load: Script,
+    pub(super) load_events: Script,
+    pub(super) load_exchange: Script,
+    pub(super) load_artifact: Script,
+    pub(super) load_chore: Script,
+    pub(super) load_usage: Script,
+    pub(super) settle: Script,
+    pub(super) prune_usage: Script,
+    pub(super) prune_key: Script,
+    pub(super) durations: Script,
 }
 
 impl Default for Scripts {
@@ -36,7 +50,8 @@ impl Default for Scripts {
         let leasing = |body: &str| Script::new(&[COMMON, LEASE, body]);
         Self {
             submit: shard(include_str!("lua/submit.lua")),
-            claim: leasing(include_str!("lua/claim.lua")),
+            claim: Script::new(&[COMMON, SERVER, LEASE, include_str!("lua/claim.lua")]),
+            seen: Script::new(&[COMMON, SERVER, include_str!("lua/seen.lua")]),
             take: leasing(include_str!("lua/take.lua")),
             renew: shard(include_str!("lua/renew.lua")),
             release: leasing(include_str!("lua/release.lua")),
@@ -49,7 +64,19 @@ impl Default for Scripts {
             remove: shard(include_str!("lua/remove.lua")),
             late: shard(include_str!("lua/late.lua")),
             paths: shard(include_str!("lua/paths.lua")),
+            load: shard(include_str!("lua/load.lua")),
+            load_events: shard(include_str!("lua/load_events.lua")),
+            load_exchange: shard(include_str!("lua/load_exchange.lua")),
+            load_artifact: shard(include_str!("lua/load_artifact.lua")),
+            load_chore: shard(include_str!("lua/load_chore.lua")),
+            load_usage: shard(include_str!("lua/load_usage.lua")),
+            settle: shard(include_str!("lua/settle.lua")),
+            prune_usage: shard(include_str!("lua/prune_usage.lua")),
+            prune_key: Script::new(&[include_str!("lua/prune_key.lua")]),
+            lead: Script::new(&[include_str!("lua/lead.lua")]),
+            step_down: Script::new(&[include_str!("lua/step_down.lua")]),
             meter: shard(include_str!("lua/meter.lua")),
+            durations: shard(include_str!("lua/durations.lua")),
             gate: Script::new(&[include_str!("lua/gate.lua")]),
             decided: Script::new(&[include_str!("lua/decided.lua")]),
             charge: Script::new(&[include_str!("lua/charge.lua")]),

@@ -2,19 +2,20 @@
 
 use super::claim::millis;
 use super::link::Script;
+use super::seal::Unsealed;
 use super::submit::Known;
 use super::value::{Row, pack, write};
 use super::{Cache, Inner, RedisStore};
 use crate::{
-    Artifact, Changed, Chore, Claim, ClaimedChore, Committed, ConnectorRow, ConnectorState, Event, Job, JobFilter,
-    JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Store, StoreError, StoreResult, StoredExchange,
-    Submission, Submitted, TenantRow, TokenRow, Transition, UsageBy, UsageSum,
+    Artifact, Changed, Chore, Claim, ClaimedChore, Committed, ConnectorRow, ConnectorState, Durability, Event, Job,
+    JobFilter, JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Recount, Sketch, Store, StoreError,
+    StoreResult, StoredExchange, Submission, Submitted, TenantRow, TokenRow, Transition, UsageBy, UsageSum,
 };
 use async_trait::async_trait;
 use redis::Value;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 /// How often a call that may be sent again is sent before its caller is told that the store is away.
 const TRIES: u32 = 4;
@@ -60,9 +61,34 @@ impl Inner {
         }
     }
 
+    /// The same, and waits until what it changed is lasting, where a strict store must.
+    pub(super) async fn sealed(&self, script: &Script, key: &str, args: &[Vec<u8>]) -> StoreResult<Value> {
+        let mut tries = 0;
+        loop {
+            match self.sealer.eval(script, key, args).await {
+                Ok(answer) => return Ok(answer),
+                Err(Unsealed::Away(StoreError::Unavailable(_))) if tries < TRIES => {
+                    tries += 1;
+                    tokio::time::sleep(PAUSE * (1 << tries)).await;
+                }
+                Err(Unsealed::Away(error) | Unsealed::Unconfirmed(error)) => return Err(error),
+            }
+        }
+    }
+
     /// A script on a shard that answers `{now, woke, answer}`.
     pub(super) async fn on_shard(&self, script: &Script, shard: u32, args: &[Vec<u8>]) -> StoreResult<Value> {
         let answer = self.twice(script, &self.names.shard(shard), args).await?;
+        self.read_answer(shard, answer)
+    }
+
+    /// The same for a change that somebody is told of as lasting.
+    pub(super) async fn on_shard_sealed(&self, script: &Script, shard: u32, args: &[Vec<u8>]) -> StoreResult<Value> {
+        let answer = self.sealed(script, &self.names.shard(shard), args).await?;
+        self.read_answer(shard, answer)
+    }
+
+    fn read_answer(&self, shard: u32, answer: Value) -> StoreResult<Value> {
         let mut row = Row::of(answer)?;
         self.time.heard(row.int()?);
         if row.int()? == 1 {
@@ -107,7 +133,7 @@ impl Inner {
         Ok(taken)
     }
 
-    async fn put_artifact(&self, artifact: &Artifact) -> StoreResult<()> {
+    pub(super) async fn put_artifact(&self, artifact: &Artifact) -> StoreResult<()> {
         let text = write("an artifact", artifact)?;
         self.link.run(redis::cmd("SET").arg(self.names.artifact(&artifact.id)).arg(text)).await?;
         Ok(())
@@ -191,6 +217,10 @@ impl Store for RedisStore {
 
     async fn wake(&self) {
         self.inner.wake.notified().await;
+    }
+
+    fn came_back(&self) -> watch::Receiver<u64> {
+        self.inner.came_back.subscribe()
     }
 
     async fn artifact(&self, id: &str) -> StoreResult<Option<Artifact>> {
@@ -301,6 +331,22 @@ impl Store for RedisStore {
         self.inner.load(records).await
     }
 
+    async fn lead(&self, duty: &str, owner: &str, lease: Duration) -> StoreResult<bool> {
+        self.inner.lead(duty, owner, lease).await
+    }
+
+    async fn step_down(&self, duty: &str, owner: &str) -> StoreResult<()> {
+        self.inner.step_down(duty, owner).await
+    }
+
+    async fn recount(&self) -> StoreResult<Vec<Recount>> {
+        self.inner.recount().await
+    }
+
+    async fn durations(&self) -> StoreResult<Vec<(String, Sketch)>> {
+        self.inner.durations().await
+    }
+
     async fn counts(&self) -> StoreResult<Vec<(String, JobState, u64)>> {
         self.inner.counts().await
     }
@@ -315,7 +361,12 @@ impl Store for RedisStore {
         self.inner.link.run(redis::cmd("HSET").arg(key).arg("ready").arg(at)).await.map(drop)
     }
 
+    fn durability(&self) -> Durability {
+        self.inner.durability
+    }
+
     async fn close(&self) {
         self.inner.stop.cancel();
+        self.inner.say_gone().await;
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// How long an idempotency key is kept.
-const KEY_MS: i64 = 30 * 24 * 3600 * 1000;
+pub(super) const KEY_MS: i64 = 30 * 24 * 3600 * 1000;
 /// Jobs that one call takes in.
 const CHUNK: usize = 64;
 /// A path whose job never came is another's after this long.
@@ -43,7 +43,12 @@ impl Inner {
         let name = self.names.idempotency(tenant, key);
         let args = [self.time.argument().to_string(), KEY_MS.to_string(), hash.to_owned(), job.to_owned()];
         let args = args.map(String::into_bytes);
-        let mut row = Row::of(self.twice(&self.scripts.key, &name, &args).await?)?;
+        // Of several primaries the one that has the key is another's business than the job's.
+        let answer = match self.link.is_cluster() {
+            true => self.sealed(&self.scripts.key, &name, &args).await?,
+            false => self.twice(&self.scripts.key, &name, &args).await?,
+        };
+        let mut row = Row::of(answer)?;
         if row.left() == 0 {
             return Ok(Known::Mine);
         }
@@ -179,7 +184,7 @@ impl Inner {
                     jobs.push((*at, job));
                 }
                 calls.push(async move {
-                    let answer = self.on_shard(&self.scripts.submit, shard, &args).await?;
+                    let answer = self.on_shard_sealed(&self.scripts.submit, shard, &args).await?;
                     StoreResult::Ok((jobs, list(answer)?))
                 });
             }
@@ -193,6 +198,7 @@ impl Inner {
                 let Some(one) = all.get_mut(at) else { continue };
                 let body = Arc::new(one.submission.body.clone());
                 self.cache().keep(&job.id, &body, one.body_text.len() * 2);
+                self.look_again(Some(&job.connector), &job.tenant);
                 one.answer = Some(if int(&new)? == 1 {
                     Submitted::New(Box::new(job))
                 } else {
@@ -233,6 +239,10 @@ fn entry(one: &Going, now: i64) -> StoreResult<(Job, Vec<u8>)> {
     }
     if let Some((key, _)) = idempotency {
         fields.extend(["i".to_owned(), key.clone()]);
+    }
+    // What the request says of the path is with the body.
+    if *output_path != one.submission.body.request.output_path {
+        fields.extend(["o".to_owned(), output_path.clone().unwrap_or_default()]);
     }
     let stand = Stand::of(&job, now);
     let entry = Entry {

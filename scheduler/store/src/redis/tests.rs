@@ -1,11 +1,23 @@
 //! The conformance suite on a real server, and what only Redis has.
 
+mod away;
+mod duties;
+mod grouped;
+mod load;
+mod opening;
+mod seals;
+mod sentinel;
 mod server;
 
 use super::*;
 use crate::conformance::{Harness, Place as Ground};
-use crate::{RedisOptions, Store};
+use crate::{Durability, RedisOptions, Store};
 use async_trait::async_trait;
+
+/// Time is turned by hand, and servers write every second.
+fn by_hand() -> RedisOptions {
+    RedisOptions { told_time: true, durability: Durability::Everysec, ..RedisOptions::default() }
+}
 
 /// Stores on one server, each below a prefix of its own.
 struct OneServer {
@@ -47,7 +59,7 @@ impl Harness for OneServer {
 #[async_trait]
 impl Ground for Prefix {
     async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
-        Arc::new(RedisStore::open(&self.url, RedisOptions { told_time: true }, clock).await.unwrap())
+        Arc::new(RedisStore::open(&self.url, by_hand(), clock).await.unwrap())
     }
 
     fn ordered(&self) -> bool {
@@ -73,4 +85,10 @@ mod four_shards {
 mod cluster {
     use super::Cluster;
     crate::store_conformance!(Cluster);
+}
+
+mod properties {
+    use super::OneServer;
+    use crate::conformance::Harness;
+    crate::random::store_properties!(OneServer { shards: 1 }, 40);
 }

@@ -1,7 +1,7 @@
 //! Connectors, chores, tokens, pruning.
 
 use super::Inner;
-use super::draft::{chore, label, lines};
+use super::draft::{apart, chore, label, lines};
 use super::value::{Row, int, list, maybe, pack, parse, text, unpack, write};
 use crate::{Chore, ClaimedChore, ConnectorState, NewEvent, Pace, StoreError, StoreResult, TokenRow};
 use serde::{Deserialize, Serialize};
@@ -80,7 +80,7 @@ impl Inner {
     }
 
     /// Where a chore lies: with its job, or with its connector's name.
-    fn chore_shard(&self, chore: &Chore) -> u32 {
+    pub(super) fn chore_shard(&self, chore: &Chore) -> u32 {
         match chore {
             Chore::Notify { job, .. } => self.names.shard_of(job),
             Chore::Check { connector } => self.names.shard_of(connector),
@@ -220,12 +220,14 @@ impl Inner {
             if !job.state.is_final() || job.finished_at.is_none_or(|at| at.resolve(0) >= ended_before_ms) {
                 continue;
             }
-            let mut row = Row::of(self.link.run(redis::cmd("HMGET").arg(self.names.job(id)).arg(&["i", "p"])).await?)?;
+            let mut row =
+                Row::of(self.link.run(redis::cmd("HMGET").arg(self.names.job(id)).arg(&["i", "p", "v"])).await?)?;
             let key = row.maybe()?;
             let paths: Vec<String> = match row.next()? {
                 redis::Value::BulkString(paths) => unpack("a job's paths", &paths)?,
                 _ => Vec::new(),
             };
+            let ids = apart(row.maybe()?.as_deref());
             if let Some(key) = &key {
                 let name = self.names.idempotency(&job.tenant, key);
                 let holder = maybe(self.link.run(redis::cmd("HGET").arg(&name).arg("job")).await?)?;
@@ -241,19 +243,17 @@ impl Inner {
                 continue;
             }
             self.cache().forget(id);
-            self.let_go(&record, &paths).await?;
+            self.let_go(&record, &paths, &ids).await?;
             gone.push(id.clone());
         }
         Ok(gone)
     }
 
     /// What lay on other slots for a job that is gone.
-    async fn let_go(&self, record: &crate::JobRecord, paths: &[String]) -> StoreResult<()> {
+    async fn let_go(&self, record: &crate::JobRecord, paths: &[String], ids: &[String]) -> StoreResult<()> {
         let job = &record.job;
         let mut names: Vec<String> = paths.iter().map(|path| self.names.path(&job.tenant, path)).collect();
-        if let Some(id) = &job.vendor_job_id {
-            names.push(self.names.vendor_id(&job.connector, id));
-        }
+        names.extend(ids.iter().map(|id| self.names.vendor_id(&job.connector, id)));
         names.extend(record.artifacts.iter().map(|artifact| self.names.artifact(&artifact.id)));
         for name in names {
             if maybe(self.link.run(redis::cmd("GET").arg(&name)).await?)?.as_deref() == Some(&job.id) {

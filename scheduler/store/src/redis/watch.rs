@@ -71,13 +71,14 @@ impl Inner {
                 self.wake.notify_one();
             }
             _ => {
-                let Ok((_, job, tenant, seq, code)) = unpack::<(String, String, String, u64, i64)>("a change", message)
-                else {
+                let Ok((_, changes)) = unpack::<(String, Vec<(String, String, u64, i64)>)>("changes", message) else {
                     return;
                 };
-                if let Some(state) = state_of(code) {
-                    // Nobody may be watching.
-                    drop(self.changes.send(Changed { job, tenant, seq, state }));
+                for (job, tenant, seq, code) in changes {
+                    if let Some(state) = state_of(code) {
+                        // Nobody may be watching.
+                        drop(self.changes.send(Changed { job, tenant, seq, state }));
+                    }
                 }
             }
         }

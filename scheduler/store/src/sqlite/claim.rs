@@ -355,7 +355,7 @@ impl Session<'_> {
 
 /// Places as kept in memory beside places as the rows tell them: jobs at the vendor, and fresh starts under a
 /// lease or with one that ended.
-pub(super) fn recount(s: &mut Session<'_>) -> Done<Vec<(String, u32, u32)>> {
+pub(super) fn places(s: &mut Session<'_>) -> Done<Vec<(String, u32, u32)>> {
     let at_vendor = [JobState::Starting, JobState::Running, JobState::NeedsInput].map(|state| state as i64);
     let mut count = s.conn.prepare_cached(
         "SELECT count(*) FROM queue

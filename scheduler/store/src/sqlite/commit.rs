@@ -1,6 +1,7 @@
 //! Transitions: all of one or none of it.
 
 use super::draft::{Draft, DraftEvent, DraftExchange};
+use super::durations;
 use super::fault::{self, Done, signed};
 use super::lane::{self, Stand};
 use super::ledger;
@@ -66,6 +67,9 @@ pub(super) fn commit(s: &mut Session<'_>, id: &str, guard: Guard, rev: u64, draf
     }
     for (connector, chore) in &draft.chores {
         s.enqueue(connector.as_deref(), chore, 0)?;
+    }
+    if let Some(took) = &draft.took {
+        durations::teach(s, took)?;
     }
     s.replace(&row, job, head)?;
     s.hold_id(&row, job, draft.adopts)?;

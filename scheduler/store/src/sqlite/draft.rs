@@ -1,7 +1,7 @@
 //! A transition made ready on the caller's thread, so that the writer only writes.
 
 use super::fault::{self, Done, Fault};
-use crate::{Artifact, Chore, Job, NewEvent, RawExchange, StoreResult, Transition, UsageLine};
+use crate::{Artifact, Chore, Job, NewEvent, RawExchange, StoreResult, Took, Transition, UsageLine};
 use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
@@ -53,6 +53,7 @@ pub(super) struct Draft {
     pub(super) artifacts: Vec<(Artifact, String)>,
     pub(super) exchanges: Vec<DraftExchange>,
     pub(super) chores: Vec<(Option<String>, String)>,
+    pub(super) took: Option<Took>,
 }
 
 impl Draft {
@@ -67,7 +68,7 @@ impl Draft {
     }
 
     fn build(transition: Transition, now_ms: i64) -> Done<Self> {
-        let Transition { mut job, keep_lease, adopts, events, usage, artifacts, raws, chores } = transition;
+        let Transition { mut job, keep_lease, adopts, events, usage, artifacts, raws, chores, took } = transition;
         job.resolve(now_ms);
         job.seq = job.seq.saturating_add(u64::try_from(events.len()).unwrap_or(0));
         let head = fault::write("a job's head", &job)?;
@@ -84,6 +85,7 @@ impl Draft {
             artifacts,
             exchanges: raws.into_iter().map(pack).collect::<Done<_>>()?,
             chores: chores.iter().map(chore).collect::<Done<_>>()?,
+            took,
             job,
         })
     }

@@ -15,6 +15,8 @@ mod claim;
 mod commit;
 mod draft;
 mod dump;
+mod durations;
+mod duties;
 mod fault;
 mod group;
 mod lane;
@@ -77,6 +79,7 @@ pub struct SqliteStore {
     readers: Readers,
     time: Arc<Time>,
     signals: Signals,
+    duties: duties::Duties,
     /// Opened beside the process that owns the file.
     shared: bool,
 }
@@ -127,7 +130,15 @@ impl SqliteStore {
         let shared = lock.is_none();
         let grouping = Grouping { most: options.group.max(1), linger: options.linger, shared };
         let writer = Writer::start(conn, board, Arc::clone(&time), grouping, signals.clone(), lock)?;
-        Ok(Self { writer: Arc::new(writer), readers: Readers::new(place, options.readers), time, signals, shared })
+        let duties = duties::Duties::default();
+        Ok(Self {
+            writer: Arc::new(writer),
+            readers: Readers::new(place, options.readers),
+            time,
+            signals,
+            duties,
+            shared,
+        })
     }
 
     /// Reads the whole file and checks that it hangs together: minutes for a very large one.
@@ -143,8 +154,8 @@ impl SqliteStore {
     ///
     /// # Errors
     /// Where the rows cannot be read.
-    pub async fn recount(&self) -> StoreResult<Vec<(String, u32, u32)>> {
-        self.writer.call(Weight::Look, 1, claim::recount).await
+    pub async fn places(&self) -> StoreResult<Vec<(String, u32, u32)>> {
+        self.writer.call(Weight::Look, 1, claim::places).await
     }
 
     fn owned(&self) -> StoreResult<()> {

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 const APPLICATION_ID: i64 = 0x4c48_5131;
 
 /// The migrations, in order. The version of a file is how many it has seen.
-const MIGRATIONS: [&str; 2] = [FIRST, LIMITS];
+const MIGRATIONS: [&str; 3] = [FIRST, LIMITS, DURATIONS];
 
 /// How the queue is found without looking at what cannot run: `queue.lane` says which line a job stands
 /// in, `k1` and `k2` order that line, and the one partial index holds nothing else. Finished jobs have no
@@ -121,6 +121,20 @@ CREATE INDEX estimates_held ON estimates (tid) WHERE held IS NOT NULL;
 CREATE TABLE spend (
   tid INTEGER NOT NULL, month INTEGER NOT NULL, unit TEXT NOT NULL, amount TEXT NOT NULL,
   PRIMARY KEY (tid, month, unit)
+) WITHOUT ROWID;
+";
+
+/// How long jobs took, counted in buckets. Of each kind of work there are two generations: `taught` says which takes samples in
+/// and how many it has.
+const DURATIONS: &str = "
+CREATE TABLE taught (
+  kind INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, generation INTEGER NOT NULL, samples INTEGER NOT NULL,
+  at_ms INTEGER NOT NULL
+);
+CREATE INDEX taught_at ON taught (at_ms);
+CREATE TABLE durations (
+  kind INTEGER NOT NULL, generation INTEGER NOT NULL, bucket INTEGER NOT NULL, count INTEGER NOT NULL,
+  PRIMARY KEY (kind, generation, bucket)
 ) WITHOUT ROWID;
 ";
 

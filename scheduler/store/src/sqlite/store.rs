@@ -6,12 +6,13 @@ use super::fault::{self, Fault, signed};
 use super::submit::{self, Entry};
 use super::writer::{Session, Weight};
 use super::{
-    Changed, SqliteStore, Store, StoreResult, buckets, chores, claim, dump, ledger, load, read, retain, tenants,
+    Changed, SqliteStore, Store, StoreResult, buckets, chores, claim, dump, durations, ledger, load, read, retain,
+    tenants,
 };
 use crate::{
     Artifact, Chore, Claim, Claimed, ClaimedChore, Committed, ConnectorRow, ConnectorState, Event, Job, JobFilter,
-    JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, StoredExchange, Submission, Submitted, TenantRow,
-    TokenRow, Transition, UsageBy, UsageSum,
+    JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Recount, Sketch, StoredExchange, Submission, Submitted,
+    TenantRow, TokenRow, Transition, UsageBy, UsageSum,
 };
 use async_trait::async_trait;
 use rusqlite::OptionalExtension;
@@ -355,6 +356,25 @@ impl Store for SqliteStore {
         self.owned()?;
         let size = records.len();
         self.writer.call(Weight::Durable, size, move |s| load::load(s, &records)).await
+    }
+
+    async fn lead(&self, duty: &str, owner: &str, lease: Duration) -> StoreResult<bool> {
+        self.owned()?;
+        Ok(self.duties.lead(duty, owner, self.time.now_ms(), ms(lease)))
+    }
+
+    async fn step_down(&self, duty: &str, owner: &str) -> StoreResult<()> {
+        self.duties.step_down(duty, owner);
+        Ok(())
+    }
+
+    /// A place is taken and given back in the transaction that moves its job, so there is nothing to mend.
+    async fn recount(&self) -> StoreResult<Vec<Recount>> {
+        Ok(Vec::new())
+    }
+
+    async fn durations(&self) -> StoreResult<Vec<(String, Sketch)>> {
+        self.readers.read(durations::all).await
     }
 
     async fn counts(&self) -> StoreResult<Vec<(String, JobState, u64)>> {

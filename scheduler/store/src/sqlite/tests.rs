@@ -4,7 +4,6 @@ mod faults;
 mod kill;
 mod limits;
 mod plans;
-mod random;
 mod unread;
 
 use super::*;
@@ -39,6 +38,12 @@ impl Ground for Folder {
 mod conformance {
     use super::Sqlite;
     crate::store_conformance!(Sqlite);
+}
+
+mod properties {
+    use super::Sqlite;
+    use crate::conformance::Harness;
+    crate::random::store_properties!(Sqlite, 60);
 }
 
 fn folder() -> (tempfile::TempDir, PathBuf) {

@@ -30,7 +30,7 @@ impl State {
         if row.rev != rev {
             return Ok(Committed::Changed(Box::new(row.job.clone()), row.rev));
         }
-        let Transition { mut job, keep_lease, adopts, events, usage, artifacts, raws, chores } = transition;
+        let Transition { mut job, keep_lease, adopts, events, usage, artifacts, raws, chores, took } = transition;
         if job.id != id {
             return Err(refused(format!("a transition of {} was committed as {id}", job.id)));
         }
@@ -55,6 +55,9 @@ impl State {
         }
         for chore in chores {
             self.enqueue(now_ms, chore, 0);
+        }
+        if let Some(took) = took {
+            self.learn(now_ms, took);
         }
         let row = self.rows.get_mut(id).ok_or_else(|| refused("gone"))?;
         let live = row.is_leased(now_ms);

@@ -6,6 +6,7 @@
 
 mod claim;
 mod commit;
+mod duties;
 mod store;
 mod tell;
 mod tests;
@@ -143,6 +144,8 @@ pub(crate) struct State {
     next_chore: u64,
     tokens: Vec<TokenRow>,
     limits: Limits,
+    duties: BTreeMap<String, duties::Duty>,
+    learned: BTreeMap<String, duties::Learned>,
     /// A dump is being taken in.
     loading: bool,
     /// Up to when claimers were told that nothing is due.

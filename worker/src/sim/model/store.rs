@@ -4,8 +4,8 @@ use super::{ModelStore, State, refused};
 use async_trait::async_trait;
 use longhaul_store::{
     Artifact, Changed, Chore, Claim, ClaimedChore, Committed, ConnectorRow, ConnectorState, Event, Job, JobFilter,
-    JobRecord, JobState, Lease, Limits, Month, NewEvent, Pace, Record, Store, StoreError, StoreResult, StoredExchange,
-    Submission, Submitted, TenantRow, TokenRow, Transition, UsageBy, UsageSum,
+    JobRecord, JobState, Lease, Limits, Month, NewEvent, Pace, Record, Recount, Sketch, Store, StoreError, StoreResult,
+    StoredExchange, Submission, Submitted, TenantRow, TokenRow, Transition, UsageBy, UsageSum,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -357,6 +357,25 @@ impl Store for ModelStore {
 
     async fn load(&self, records: Vec<Record>) -> StoreResult<()> {
         self.change(|state, _| records.into_iter().try_for_each(|record| state.load(record)))
+    }
+
+    async fn lead(&self, duty: &str, owner: &str, lease: Duration) -> StoreResult<bool> {
+        let (now_ms, mut state) = self.state();
+        Ok(state.lead(duty, owner, now_ms, ms(lease)))
+    }
+
+    async fn step_down(&self, duty: &str, owner: &str) -> StoreResult<()> {
+        self.state().1.step_down(duty, owner);
+        Ok(())
+    }
+
+    /// Places are counted anew at every question: none leaks.
+    async fn recount(&self) -> StoreResult<Vec<Recount>> {
+        Ok(Vec::new())
+    }
+
+    async fn durations(&self) -> StoreResult<Vec<(String, Sketch)>> {
+        Ok(self.state().1.durations())
     }
 
     async fn counts(&self) -> StoreResult<Vec<(String, JobState, u64)>> {

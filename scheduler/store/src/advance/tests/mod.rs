@@ -2,6 +2,7 @@
 
 mod examples;
 mod model;
+mod pacing;
 mod signals;
 mod stops;
 
@@ -69,6 +70,7 @@ struct Bench {
     body: JobBody,
     job: Job,
     now_ms: i64,
+    outlook: Option<crate::Outlook>,
     events: Vec<NewEvent>,
     last: Transition,
 }
@@ -79,7 +81,7 @@ impl Bench {
         let mut job = Job::queued("job_1".to_owned(), "default".to_owned(), "acme".to_owned(), &body.request);
         job.resolve(T0);
         let last = Transition::to(job.clone());
-        Self { connector, body, job, now_ms: T0, events: Vec::new(), last }
+        Self { connector, body, job, now_ms: T0, outlook: None, events: Vec::new(), last }
     }
 
     fn simple() -> Self {
@@ -87,7 +89,13 @@ impl Bench {
     }
 
     fn rules(&self) -> Rules<'_> {
-        Rules { connector: &self.connector, body: &self.body, now_ms: self.now_ms, dice: 0.5 }
+        Rules {
+            connector: &self.connector,
+            body: &self.body,
+            now_ms: self.now_ms,
+            dice: 0.5,
+            outlook: self.outlook.as_ref(),
+        }
     }
 
     fn apply(&mut self, transition: Transition) {

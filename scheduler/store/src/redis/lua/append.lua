@@ -6,7 +6,7 @@ if not m then return {now, 0, 0} end
 if call('HGET', jkey(C[1]), 'k') == C[3] then return {now, 0, 1} end
 local fields = {'k', C[3]}
 history(C[1], m, {C[2]}, 0, fields)
-save(C[1], m)
-save_all(C[1], fields)
+save_all(C[1], m, fields)
 tell(C[1], m)
+done()
 return {now, 0, 1}

@@ -1,7 +1,8 @@
 -- ARGV[2..]: commits, each followed by its exchanges' packed texts: {id, fence (-1: a signal), rev, nonce, head, state, kind, due, dies, prio, slot, keep (-1: a
--- signal, -2: look at the guards only), finished (-1: not final), kills, events, exchanges, chores, fields, ledger, artifacts, spend, reserve ({}: nothing, {0}: as it is)}. Answers for each {1, rev, seq, freed, relieved},
+-- signal, -2: look at the guards only), finished (-1: not final), kills, events, exchanges, chores, fields, ledger, artifacts, spend, reserve ({}: nothing, {0}: as it is), lesson (or nil)}. Answers for each {1, rev, seq, freed, relieved, took (1: it
+-- has a place that no gate gave, as a replay does)},
 -- {2, head, rev, seq, kills} where another revision stands, {3} where the lease is another's,
--- {4} where nothing stands in the way and nothing was to be written.
+-- {4} where nothing stands in the way and nothing was to be written, {5, why} where it failed: the others are written all the same.
 local FIRST, MOST, BYTES = 16, tonumber(A[6]), tonumber(A[7])
 local function drop(key, x)
   -- From the middle: how a job began and how it stands are what people look for.
@@ -41,11 +42,30 @@ local function record(id, list, texts)
   call('HSET', key, 'x', cmsgpack.pack(x))
   return x[1]
 end
+-- Counts a sample: {kind, bucket, samples of a generation, kinds kept}. The generation that it fills becomes the elder.
+local function teach(t)
+  local key = P .. 'd:' .. t[1]
+  local young = call('HGET', key, 'g') or '0'
+  call('HINCRBY', key, young .. ':' .. t[2], 1)
+  local samples = call('HINCRBY', key, 'n', 1)
+  if samples >= t[3] then
+    local elder = young == '0' and '1' or '0'
+    for _, field in ipairs(call('HKEYS', key)) do
+      if string.sub(field, 1, 2) == elder .. ':' then call('HDEL', key, field) end
+    end
+    call('HSET', key, 'g', elder, 'n', 0)
+  end
+  call('ZADD', P .. 'dk', 'GT', now, t[1])
+  if samples == 1 and call('ZCARD', P .. 'dk') > t[4] then
+    call('UNLINK', P .. 'd:' .. call('ZPOPMIN', P .. 'dk')[1])
+  end
+end
 local function apply(c, m, at)
   local id = c[1]
   local raw = #c[16] > 0 and record(id, c[16], at) or 0
   local fields = c[18]
   history(id, m, c[15], raw, fields)
+  local was, had_none = m[STATE], m[KIND] == 0
   local live = m[OWNER] ~= '' and m[UNTIL] > now
   local was_queued = m[Z] ~= 0
   local was_slot = m[SLOT]
@@ -60,15 +80,17 @@ local function apply(c, m, at)
   if keep then
     freed = slot(id, m, (c[11] == 1 or (was_slot == 1 and m[KIND] == 1)) and 1 or 0)
     if m[KIND] == 0 then leave(id, m)
-    else enter(id, m, GOING, m[UNTIL], m[UNTIL]) end
+    -- Under a lease it stands there already, at the lease's end.
+    elseif m[Z] ~= GOING then enter(id, m, GOING, m[UNTIL], m[UNTIL]) end
   else
     freed = slot(id, m, c[11])
     unlease(id, m)
   end
-  if c[13] >= 0 then call('ZADD', P .. 'fin', c[13], id) else call('ZREM', P .. 'fin', id) end
+  if c[13] >= 0 then put(P .. 'fin', id, c[13])
+  elseif had_none then take(P .. 'fin', id) end
   for i = 1, #c[17], 2 do chore(c[17][i], c[17][i + 1], now) end
   ledger(c[19])
-  add_amounts(P .. 'sp', '', c[21], 1)
+  spend(c[21])
   local relieved = 0
   local set_aside = c[22]
   -- What a fresh start under a kept lease has set aside stays.
@@ -83,21 +105,29 @@ local function apply(c, m, at)
     end
     call('HSET', jkey(id), 'al', cmsgpack.pack(known))
   end
-  save(id, m, 'h', c[5])
-  save_all(id, fields)
-  tell(id, m)
-  return {1, m[REV], m[SEQ], freed and m[CONN] or '', relieved}
+  if c[23] then teach(c[23]) end
+  fields[#fields + 1] = 'h'
+  fields[#fields + 1] = c[5]
+  save_all(id, m, fields)
+  -- A poll that brought nothing new is nothing to watch.
+  if #c[15] > 0 or m[STATE] ~= was then tell(id, m) end
+  return {1, m[REV], m[SEQ], freed and m[CONN] or '', relieved, was_slot == 0 and m[SLOT] or 0}
 end
-local out = {}
+local out, commits, ids = {}, {}, {}
 local a = 2
 while a <= #ARGV do
   local c = cmsgpack.unpack(ARGV[a])
-  local m = load(c[1])
+  commits[#commits + 1], ids[#ids + 1] = {c, a}, c[1]
+  a = a + 1 + #c[16]
+end
+fetch(ids)
+for _, commit in ipairs(commits) do
+  local c, m = commit[1], load(commit[1][1])
   if not m then
     out[#out + 1] = {3}
   elseif m[NONCE] == c[4] and m[REV] == c[3] + 1 then
     -- The same commit once more: its answer was lost.
-    out[#out + 1] = {1, m[REV], m[SEQ], '', 0}
+    out[#out + 1] = {1, m[REV], m[SEQ], '', 0, 0}
   elseif c[2] >= 0 and (m[FENCE] ~= c[2] or m[OWNER] == '') then
     out[#out + 1] = {3}
   elseif m[REV] ~= c[3] then
@@ -105,9 +135,16 @@ while a <= #ARGV do
   elseif c[12] == -2 then
     out[#out + 1] = {4}
   else
-    out[#out + 1] = apply(c, m, a)
+    local was = m[STATE]
+    local fine, answer = pcall(apply, c, m, commit[2])
+    if not fine then
+      discard(c[1])
+      move(m[CONN], m[STATE], -1)
+      move(m[CONN], was, 1)
+      answer = {5, type(answer) == 'table' and answer.err or tostring(answer)}
+    end
+    out[#out + 1] = answer
   end
-  a = a + 1 + #c[16]
 end
-wake()
+done()
 return {now, woke, out}

@@ -10,17 +10,88 @@ if now == 0 then
   now = t[1] * 1000 + math.floor(t[2] / 1000)
 end
 local NEVER = 9007199254740000
--- A job's moving numbers, the field `m` of its hash.
+-- A job's moving numbers. `m` holds those of all jobs of the shard, so that a script reads and writes many by one command.
 local REV, SEQ, STATE, SLOT, FENCE, OWNER, UNTIL, Z, KIND, DUE, DIES, PRIO, KILLS, CONN, TENANT, LAST, NONCE, CREATED =
   1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18
+-- 1 where the job has an estimate (its field `es`), and where something is set aside for it (its field `rv`).
+local PRICED, HELD = 19, 20
 -- Lines of the queue: going (and leased, by the lease's end), outputs, fresh, later, placed. KIND: 1 a fresh start,
 -- 2 outputs, 3 any other step, 0 none.
 local GOING, OUTPUTS, FRESH, LATER, PLACED = 1, 2, 3, 4, 5
 
 local function jkey(id) return P .. 'j:' .. id end
+-- What a script has read, and what of it is to be written: a command costs more than what it does, so that scripts collect what
+-- they write many of and write it once, at their end (flush).
+local known, unsaved = {}, {}
+-- Reads several at once; load() finds them.
+local function fetch(ids)
+  local args = {'HMGET', P .. 'm'}
+  local function read()
+    local texts = call(unpack(args))
+    for i = 1, #texts do known[args[i + 2]] = texts[i] and cmsgpack.unpack(texts[i]) end
+    args = {'HMGET', P .. 'm'}
+  end
+  for i = 1, #ids do
+    if known[ids[i]] == nil then args[#args + 1] = ids[i] end
+    if #args > 200 then read() end
+  end
+  if #args > 2 then read() end
+end
+local function ids_from(first)
+  local ids = {}
+  for a = first, #ARGV do ids[a - first + 1] = ARGV[a] end
+  return ids
+end
+-- One job's, the same table each time; false where there is no such job.
 local function load(id)
-  local m = call('HGET', jkey(id), 'm')
-  return m and cmsgpack.unpack(m)
+  if known[id] == nil then fetch({id}) end
+  return known[id]
+end
+local function save(id, m) known[id], unsaved[id] = m, true end
+-- Members of sorted sets and sets, by key: what a member is to be, a score or true, or false where it is to go.
+local members = {}
+local function put(key, member, as)
+  local of = members[key]
+  if not of then
+    of = {}
+    members[key] = of
+  end
+  of[member] = as
+end
+local function take(key, member) put(key, member, false) end
+-- A command that takes any number of arguments, in pieces.
+local function in_pieces(command, key, flat)
+  for from = 1, #flat, 200 do call(command, key, unpack(flat, from, math.min(from + 199, #flat))) end
+end
+local function write_members()
+  for key, of in pairs(members) do
+    local scored, plain, gone = {}, {}, {}
+    for member, as in pairs(of) do
+      if as == true then
+        plain[#plain + 1] = member
+      elseif as then
+        local n = #scored
+        -- A number would be written as a fraction could be.
+        scored[n + 1], scored[n + 2] = string.format('%d', as), member
+      else
+        gone[#gone + 1] = member
+      end
+    end
+    in_pieces('ZADD', key, scored)
+    in_pieces('SADD', key, plain)
+    -- Of what is collected, `sl:` alone are plain sets.
+    in_pieces(string.sub(key, #P + 1, #P + 3) == 'sl:' and 'SREM' or 'ZREM', key, gone)
+  end
+  members = {}
+end
+-- Fields of the shard's state, read once, and those to be written.
+local noted, notes = {}, {}
+local function note(name, value)
+  noted[name], notes[name] = value, true
+end
+local function number_of(name)
+  if noted[name] == nil then noted[name] = tonumber(call('HGET', KEYS[1], name) or nil) or false end
+  return noted[name]
 end
 local function zkey(z, m)
   if z == GOING then return P .. 'g:' .. m[CONN] end
@@ -41,50 +112,77 @@ local function stand(m)
 end
 -- Tenants take turns at a connector's fresh starts (limits::Turns): `ft:` holds those who wait at their virtual times, `v:`
 -- the present time, `ta:` the times of those who are ahead of it and do not wait.
-local function turns_leave(conn, tenant)
-  local ft = P .. 'ft:' .. conn
-  local time = call('ZSCORE', ft, tenant)
-  if not time then return end
-  call('ZREM', ft, tenant)
-  if tonumber(time) > tonumber(call('HGET', KEYS[1], 'v:' .. conn) or 0) then
-    call('HSET', P .. 'ta:' .. conn, tenant, time)
+local turns = {}
+local function time_of(conn, tenant)
+  turns[conn] = turns[conn] or {}
+  local time = turns[conn][tenant]
+  if time == nil then
+    time = tonumber(call('ZSCORE', P .. 'ft:' .. conn, tenant) or nil) or false
+    turns[conn][tenant] = time
   end
+  return time
+end
+local function set_time(conn, tenant, time)
+  turns[conn][tenant] = time
+  put(P .. 'ft:' .. conn, tenant, time)
+end
+local function turns_leave(conn, tenant)
+  local time = time_of(conn, tenant)
+  if not time then return end
+  set_time(conn, tenant, false)
+  if time > (number_of('v:' .. conn) or 0) then call('HSET', P .. 'ta:' .. conn, tenant, string.format('%d', time)) end
 end
 local function turns_join(conn, tenant)
-  local ft = P .. 'ft:' .. conn
-  if call('ZSCORE', ft, tenant) then return end
-  local time = tonumber(call('HGET', KEYS[1], 'v:' .. conn) or 0)
+  if time_of(conn, tenant) then return end
+  local time = number_of('v:' .. conn) or 0
   local ahead = call('HGET', P .. 'ta:' .. conn, tenant)
   if ahead then
     time = math.max(time, tonumber(ahead))
     call('HDEL', P .. 'ta:' .. conn, tenant)
   end
-  call('ZADD', ft, time, tenant)
+  set_time(conn, tenant, time)
 end
 local function turns_took(conn, tenant, stride)
-  local ft = P .. 'ft:' .. conn
-  local time = tonumber(call('ZSCORE', ft, tenant) or 0)
+  local waits = time_of(conn, tenant)
+  local time = waits or 0
   -- In one shard of several the present is the next turn: a tenant that comes back would else go first in each of them.
   local present = A[3] == 1 and time or time + stride
-  if present > tonumber(call('HGET', KEYS[1], 'v:' .. conn) or 0) then
-    call('HSET', KEYS[1], 'v:' .. conn, string.format('%.0f', present))
-  end
-  call('ZADD', ft, 'XX', string.format('%.0f', time + stride), tenant)
+  if present > (number_of('v:' .. conn) or 0) then note('v:' .. conn, present) end
+  if waits then set_time(conn, tenant, time + stride) end
 end
+-- Lines of fresh starts that a job has left: whose turns they are, once it is known whether they are empty.
+local left = {}
 local function leave(id, m)
   if m[Z] == 0 then return end
   local key = zkey(m[Z], m)
-  call('ZREM', key, id)
-  if m[Z] == FRESH and call('EXISTS', key) == 0 then turns_leave(m[CONN], m[TENANT]) end
+  take(key, id)
+  if m[Z] == FRESH then left[key] = {m[CONN], m[TENANT]} end
   m[Z] = 0
 end
-local promised
+-- Writes where jobs stand: before lines are read, and at the end.
+local function write_lines()
+  write_members()
+  for key, of in pairs(left) do
+    if call('EXISTS', key) == 0 then turns_leave(of[1], of[2]) end
+  end
+  left = {}
+  write_members()
+end
+-- New events for the shard's stream: {position, job, number, tenant} each. They go as one entry, under the last position.
+local stream = {}
+-- Takes back what is collected of a job: its change failed.
+local function discard(id)
+  known[id], unsaved[id] = nil, nil
+  for _, of in pairs(members) do of[id] = nil end
+  for i = #stream, 1, -1 do
+    if stream[i][2] == id then table.remove(stream, i) end
+  end
+end
+-- When the next claim was told to come; who puts something earlier into a line wakes the claimers.
 local woke = 0
 local function told(at)
-  if promised == nil then promised = tonumber(call('HGET', KEYS[1], 'promised') or NEVER) end
-  if at < promised then
-    promised = at
-    call('HSET', KEYS[1], 'promised', at)
+  if at < (number_of('promised') or NEVER) then
+    note('promised', at)
     woke = 1
   end
 end
@@ -93,7 +191,7 @@ local function enter(id, m, z, score, at)
   if m[Z] ~= z then leave(id, m) end
   m[Z] = z
   if z == 0 then return end
-  call('ZADD', zkey(z, m), score, id)
+  put(zkey(z, m), id, score)
   if z == FRESH then turns_join(m[CONN], m[TENANT]) end
   told(at)
 end
@@ -125,11 +223,16 @@ local function add_amounts(key, prefix, list, sign)
     end
   end
 end
+-- What was booked, under `<tenant><US><month><US><unit>`; the tenants of a shard are kept, so that nobody who spent is missed.
+local function spend(list)
+  add_amounts(P .. 'sp', '', list, 1)
+  for i = 1, #list, 3 do call('SADD', P .. 'rt', string.match(list[i], '^[^\31]*')) end
+end
 -- What is set aside for a job, in its own field `rv` and in its tenant's sum.
 local function reserve(id, m, list)
-  local held = call('HGET', jkey(id), 'rv')
+  local held = m[HELD] == 1
   local key = P .. 'rs:' .. m[TENANT]
-  if held then add_amounts(key, '', cmsgpack.unpack(held), -1) end
+  if held then add_amounts(key, '', cmsgpack.unpack(call('HGET', jkey(id), 'rv')), -1) end
   if #list > 0 then
     add_amounts(key, '', list, 1)
     call('HSET', jkey(id), 'rv', cmsgpack.pack(list))
@@ -137,31 +240,34 @@ local function reserve(id, m, list)
   elseif held then
     call('HDEL', jkey(id), 'rv')
   end
-  return held ~= false
+  m[HELD] = #list > 0 and 1 or 0
+  return held
 end
 local function slot(id, m, takes)
   if m[SLOT] == takes then return false end
-  if takes == 1 then call('SADD', P .. 'sl:' .. m[CONN], id) else call('SREM', P .. 'sl:' .. m[CONN], id) end
+  put(P .. 'sl:' .. m[CONN], id, takes == 1)
   m[SLOT] = takes
   return takes == 0
+end
+-- How the counts of jobs by connector and state change, written once at the end: most moves of a batch cancel out.
+local moves = {}
+local function move(conn, st, by)
+  local name = conn .. '|' .. st
+  moves[name] = (moves[name] or 0) + by
 end
 local function state(id, m, to)
   if m[STATE] == to then return end
   local from = m[STATE]
-  call('HINCRBY', P .. 'n', m[CONN] .. '|' .. from, -1)
-  call('HINCRBY', P .. 'n', m[CONN] .. '|' .. to, 1)
-  call('ZREM', P .. 'js:' .. from, id)
-  call('ZADD', P .. 'js:' .. to, m[CREATED], id)
+  move(m[CONN], from, -1)
+  move(m[CONN], to, 1)
+  take(P .. 'js:' .. from, id)
+  put(P .. 'js:' .. to, id, m[CREATED])
   m[STATE] = to
 end
-local function save(id, m, ...)
-  call('HSET', jkey(id), 'm', cmsgpack.pack(m), ...)
-end
--- Fields beyond what one call may take go in pieces.
-local function save_all(id, fields)
-  for from = 1, #fields, 200 do
-    call('HSET', jkey(id), unpack(fields, from, math.min(from + 199, #fields)))
-  end
+-- A job's numbers and fields of its own.
+local function save_all(id, m, fields)
+  save(id, m)
+  in_pieces('HSET', jkey(id), fields)
 end
 local function ledger(lines)
   for i = 1, #lines, 3 do
@@ -169,30 +275,58 @@ local function ledger(lines)
     call('HSET', P .. 'u:' .. lines[i], lines[i + 1], lines[i + 2])
   end
 end
+-- What watchers are told, in one message at the end.
+local changes = {}
 local function tell(id, m)
-  call('PUBLISH', A[5], cmsgpack.pack({'c', id, m[TENANT], m[SEQ], m[STATE]}))
+  changes[#changes + 1] = {id, m[TENANT], m[SEQ], m[STATE]}
 end
-local function wake()
+local function write_stream(list)
+  if #list == 0 then return end
+  call('XADD', P .. 'ev', 'MAXLEN', '~', 100000, string.format('%d-1', list[#list][1]), 'l', cmsgpack.pack(list))
+end
+-- Writes what was collected: the end of every script that changes a job.
+local function flush()
+  local flat, n = {}, 0
+  for id in pairs(unsaved) do
+    flat[n + 1], flat[n + 2] = id, cmsgpack.pack(known[id])
+    n = n + 2
+  end
+  in_pieces('HSET', P .. 'm', flat)
+  unsaved = {}
+  write_lines()
+  write_stream(stream)
+  stream = {}
+  flat, n = {}, 0
+  for name in pairs(notes) do
+    flat[n + 1], flat[n + 2] = name, string.format('%d', noted[name])
+    n = n + 2
+  end
+  in_pieces('HSET', KEYS[1], flat)
+  notes = {}
+end
+-- The same, and tells of it: the end of every script that moves a job or adds to its history.
+local function done()
+  flush()
+  for name, by in pairs(moves) do
+    if by ~= 0 then call('HINCRBY', P .. 'n', name, by) end
+  end
+  if #changes > 0 then call('PUBLISH', A[5], cmsgpack.pack({'c', changes})) end
   if woke == 1 then call('PUBLISH', A[5], cmsgpack.pack({'w', A[8], A[4]})) end
 end
 -- The next position: dense where there is one shard; else it tells the time, so that shards can be merged.
 local function position()
-  local last = tonumber(call('HGET', KEYS[1], 'pos') or 0)
-  local pos
-  if A[3] == 1 then pos = last + 1 else
-    pos = math.max(last + 64, (now - 1767225600000) * 8192 + A[4])
-  end
-  call('HSET', KEYS[1], 'pos', pos)
-  return pos
+  local last = number_of('pos') or 0
+  note('pos', A[3] == 1 and last + 1 or math.max(last + 64, (now - 1767225600000) * 8192 + A[4]))
+  return noted.pos
 end
--- Appends lines of history; answers the fields to write.
+-- Appends lines of history, and adds the fields to write.
 local function history(id, m, events, raw, fields)
   for i = 1, #events do
     m[SEQ] = m[SEQ] + 1
     local pos = position()
     fields[#fields + 1] = 'e' .. m[SEQ]
     fields[#fields + 1] = string.format('%d,%d,%d,', pos, now, raw or 0) .. events[i]
-    call('XADD', P .. 'ev', 'MAXLEN', '~', 200000, string.format('%d-1', pos), 'j', id, 's', m[SEQ], 't', m[TENANT])
+    stream[#stream + 1] = {pos, id, m[SEQ], m[TENANT]}
   end
 end
 local function chore(conn, text, at)

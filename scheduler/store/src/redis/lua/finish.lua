@@ -14,6 +14,6 @@ else
   call('ZADD', P .. 'cz', now + C[3], id)
   if c[5] ~= '' then call('HSETNX', P .. 'cc', c[5], id) end
   told(now + C[3])
-  wake()
+  done()
 end
 return {now, woke, 1}

@@ -1,5 +1,5 @@
--- ARGV[2] is {connectors, tenants}: of a connector 1 says that no start may run, 8 that nothing may; of a tenant 1 that no
--- start of its may. Answers when the oldest step that could run was due, or -1.
+-- ARGV[2] is {connectors, tenants}: of a connector 1 says that no start may run, 8 that nothing may; of `connector<US>tenant` that
+-- no start of its may. Answers when the oldest step that could run was due, or -1.
 local C = cmsgpack.unpack(ARGV[2])
 local held, tenants = C[1], C[2]
 local oldest = NEVER
@@ -29,7 +29,7 @@ for _, conn in ipairs(call('SMEMBERS', P .. 'cs')) do
       starts_of(P .. 'p:' .. conn)
       if not held[conn] then
         for _, tenant in ipairs(call('ZRANGE', P .. 'ft:' .. conn, 0, 99)) do
-          if not tenants[tenant] then starts_of(P .. 'f:' .. conn .. ':' .. tenant) end
+          if not tenants[conn .. '\31' .. tenant] then starts_of(P .. 'f:' .. conn .. ':' .. tenant) end
         end
       end
     end

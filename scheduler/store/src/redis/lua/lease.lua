@@ -7,15 +7,14 @@ local function give(id, m, lease_ms, rows)
   end
   if m[KIND] == 1 and m[SLOT] == 0 then
     slot(id, m, 1)
-    local estimate = call('HGET', jkey(id), 'es')
-    if estimate then reserve(id, m, cmsgpack.unpack(estimate)) end
+    if m[PRICED] == 1 then reserve(id, m, cmsgpack.unpack(call('HGET', jkey(id), 'es'))) end
   end
   m[FENCE] = m[FENCE] + 1
   local mine = m[LAST] == A[2]
   m[OWNER], m[UNTIL], m[LAST] = A[2], now + lease_ms, A[2]
   if m[Z] ~= GOING then leave(id, m) end
   m[Z] = GOING
-  call('ZADD', zkey(GOING, m), m[UNTIL], id)
+  put(zkey(GOING, m), id, m[UNTIL])
   save(id, m)
   local n = #rows
   rows[n + 1], rows[n + 2], rows[n + 3], rows[n + 4], rows[n + 5] = id, m[REV], m[FENCE], m[KILLS], m[SEQ]

@@ -8,5 +8,5 @@ for i = 1, #C, 2 do
     freed[#freed + 1] = conn
   end
 end
-wake()
+done()
 return {now, woke, freed}

@@ -13,8 +13,10 @@ for i = 2, #C, 2 do
     call('ZREM', P .. 'js:' .. m[STATE], id)
     call('ZREM', P .. 'fin', id)
     for _, label in ipairs(C[i + 1]) do call('ZREM', P .. 'lb:' .. label, id) end
+    call('HDEL', P .. 'm', id)
     call('UNLINK', jkey(id))
     gone[#gone + 1] = id
   end
 end
+flush()
 return {now, 0, gone}

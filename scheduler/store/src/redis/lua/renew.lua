@@ -1,6 +1,8 @@
 -- ARGV[2] is {lease_ms, id, fence, id, fence, ...}.
 local C = cmsgpack.unpack(ARGV[2])
-local kept = {}
+local kept, ids = {}, {}
+for i = 2, #C, 2 do ids[i / 2] = C[i] end
+fetch(ids)
 for i = 2, #C, 2 do
   local m = load(C[i])
   if m and m[OWNER] ~= '' and m[FENCE] == C[i + 1] then
@@ -8,7 +10,7 @@ for i = 2, #C, 2 do
     if m[KIND] ~= 0 then
       if m[Z] ~= GOING then leave(C[i], m) end
       m[Z] = GOING
-      call('ZADD', zkey(GOING, m), m[UNTIL], C[i])
+      put(zkey(GOING, m), C[i], m[UNTIL])
     end
     save(C[i], m)
     kept[#kept + 1] = 1
@@ -16,4 +18,5 @@ for i = 2, #C, 2 do
     kept[#kept + 1] = 0
   end
 end
+flush()
 return {now, 0, kept}

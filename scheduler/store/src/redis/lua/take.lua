@@ -2,6 +2,7 @@
 local C = cmsgpack.unpack(ARGV[2])
 forget(C[3])
 local rows = {}
+fetch(ids_from(3))
 for a = 3, #ARGV do
   local id = ARGV[a]
   local m = load(id)
@@ -14,4 +15,5 @@ end
 remember(C[2], rows)
 -- Who waits was told of no lease that ends before the claim that asked.
 if #rows > 0 then told(now + C[1]) end
+flush()
 return {now, 0, rows, {}}

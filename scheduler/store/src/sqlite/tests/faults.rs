@@ -95,7 +95,7 @@ async fn damaged_and_foreign_files_are_refused_untouched() {
     conn.execute_batch("INSERT INTO schema_version VALUES (99, 0)").unwrap();
     drop(conn);
     let said = text(open(&newer));
-    assert!(said.contains("schema 99, this one knows 2"), "{said}");
+    assert!(said.contains("schema 99, this one knows 3"), "{said}");
 
     let torn = file.with_file_name("torn.db");
     let store = open(&torn).unwrap();
@@ -151,7 +151,7 @@ async fn a_full_disk_refuses_loses_nothing_and_recovers() {
     assert_eq!(store.remove(&ended, later).await.unwrap(), 20);
     assert!(matches!(store.submit(vec![submission(&refused)]).await.unwrap()[0], Submitted::New(_)));
     store.check().await.unwrap();
-    assert!(store.recount().await.unwrap().iter().all(|(_, kept, counted)| kept == counted));
+    assert!(store.places().await.unwrap().iter().all(|(_, kept, counted)| kept == counted));
 }
 
 #[tokio::test]

@@ -79,6 +79,6 @@ async fn what_was_acknowledged_survives_a_kill() {
             assert_eq!(record.job.seq, 1 + 2 * (record.rev - 1));
         }
         store.check().await.unwrap();
-        assert!(store.recount().await.unwrap().iter().all(|(_, kept, counted)| kept == counted));
+        assert!(store.places().await.unwrap().iter().all(|(_, kept, counted)| kept == counted));
     }
 }
