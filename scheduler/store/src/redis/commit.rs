@@ -1,6 +1,6 @@
 //! Transitions: what lies on other slots is claimed, the rest is one script.
 
-use super::draft::{self, Change, Reserve, Stand, artifacts, book, lines, state_code};
+use super::draft::{self, Change, More, Reserve, Stand, artifacts, book, lines, some, state_code};
 use super::value::{Row, maybe, pack, parse, write};
 use super::{Inner, amounts, submit};
 use crate::{Committed, Job, JobBody, JobState, Lease, StoreError, StoreResult, Transition};
@@ -91,9 +91,7 @@ impl Inner {
         }
         let ids = artifacts(&found, &mut fields)?;
         let claimed = self.claim_id(&job, adopts).await?;
-        if matches!(claimed, IdClaim::New | IdClaim::Mine) {
-            fields.extend(self.ids_with(&job).await?.into_iter().flatten());
-        }
+        let adds = matches!(claimed, IdClaim::New | IdClaim::Mine);
         self.claim_artifacts(&job, &found, now).await?;
         let stand = Stand::of(&job, now);
         let head = write("a job's head", &job)?;
@@ -106,6 +104,8 @@ impl Inner {
             raws.into_iter().map(draft::exchange).collect::<StoreResult<Vec<_>>>()?.into_iter().unzip();
         // A correction that lowers what was booked gives something of the budget back.
         let lowers = spend.chunks(3).any(|sum| sum.iter().skip(1).any(|figure: &String| figure.starts_with('-')));
+        let vendor_job_id = job.vendor_job_id.clone().filter(|_| adds);
+        let more = More { chores: told, ledger, artifacts: ids, spend, took: self.lesson(took), vendor_job_id };
         let change = Change {
             id,
             fence,
@@ -125,15 +125,11 @@ impl Inner {
             },
             finished: stand.finished,
             kills: job.kills,
-            events: lines(&events, job.attempt)?,
-            exchanges,
-            chores: told,
-            fields,
-            ledger,
-            artifacts: ids,
-            spend,
+            events: some(lines(&events, job.attempt)?),
+            exchanges: some(exchanges),
+            fields: some(fields),
             reserve,
-            took: self.lesson(took),
+            more: Some(more).filter(|more| *more != More::default()),
         };
         let shard = self.names.shard_of(id);
         let mut parts = vec![pack(&change)?];
@@ -211,19 +207,6 @@ impl Inner {
                 Ok(IdClaim::New)
             }
         }
-    }
-
-    /// A job's field with every vendor's id it has had: what it holds elsewhere is found by it when it moves or goes. Read
-    /// before the commit, which is refused where another one came between.
-    async fn ids_with(&self, job: &Job) -> StoreResult<Option<[String; 2]>> {
-        let Some(new) = &job.vendor_job_id else { return Ok(None) };
-        let known = maybe(self.link.run(redis::cmd("HGET").arg(self.names.job(&job.id)).arg("v")).await?)?;
-        let mut ids = draft::apart(known.as_deref());
-        if ids.iter().any(|id| id == new) {
-            return Ok(None);
-        }
-        ids.push(new.clone());
-        Ok(Some(["v".to_owned(), draft::joined(&ids)]))
     }
 
     async fn claim_artifacts(&self, job: &Job, found: &[crate::Artifact], now: i64) -> StoreResult<()> {

@@ -256,15 +256,27 @@ pub(super) struct Change<'a> {
     pub(super) keep: i8,
     pub(super) finished: i64,
     pub(super) kills: u32,
-    pub(super) events: Vec<String>,
-    pub(super) exchanges: Vec<Exchange>,
+    pub(super) events: Option<Vec<String>>,
+    pub(super) exchanges: Option<Vec<Exchange>>,
+    pub(super) fields: Option<Vec<String>>,
+    pub(super) reserve: Reserve,
+    pub(super) more: Option<More>,
+}
+
+/// What few commits bring.
+#[derive(Default, PartialEq, Serialize)]
+pub(super) struct More {
     pub(super) chores: Vec<String>,
-    pub(super) fields: Vec<String>,
     pub(super) ledger: Vec<String>,
     pub(super) artifacts: Vec<String>,
     pub(super) spend: Vec<String>,
-    pub(super) reserve: Reserve,
     pub(super) took: Option<super::durations::Lesson>,
+    pub(super) vendor_job_id: Option<String>,
+}
+
+/// A list as scripts are told it: one that is empty is not made.
+pub(super) fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
+    (!list.is_empty()).then_some(list)
 }
 
 /// What is set aside for a job after a commit.

@@ -1,5 +1,6 @@
 //! Connections: one server (plain, TLS, or found through Sentinel), or a Cluster. They come back by themselves.
 
+use super::script::Script;
 use super::value::{Row, list, strange, text};
 use crate::{StoreError, StoreResult};
 use redis::aio::{ConnectionLike, MultiplexedConnection, PubSub};
@@ -65,40 +66,6 @@ impl Default for ScanAt {
     fn default() -> Self {
         Self { node: String::new(), at: "0".to_owned() }
     }
-}
-
-/// A Lua script and its digest, by which the server knows it.
-pub(super) struct Script {
-    text: String,
-    sha: String,
-}
-
-impl Script {
-    pub(super) fn new(parts: &[&str]) -> Self {
-        let text = parts.join("\n");
-        let digest = ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
-        let sha = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { text, sha }
-    }
-
-    /// The call where the server knows it already.
-    pub(super) fn by_digest(&self, keys: &[&str], args: &[Vec<u8>]) -> Cmd {
-        call("EVALSHA", &self.sha, keys, args)
-    }
-
-    /// The call that makes it known.
-    pub(super) fn by_text(&self, keys: &[&str], args: &[Vec<u8>]) -> Cmd {
-        call("EVAL", &self.text, keys, args)
-    }
-}
-
-fn call(name: &str, body: &str, keys: &[&str], args: &[Vec<u8>]) -> Cmd {
-    let mut cmd = redis::cmd(name);
-    cmd.arg(body).arg(keys.len()).arg(keys);
-    for arg in args {
-        cmd.arg(arg.as_slice());
-    }
-    cmd
 }
 
 impl Link {

@@ -30,6 +30,7 @@ mod load;
 mod names;
 mod open;
 mod read;
+mod script;
 mod scripts;
 mod seal;
 mod store;

@@ -1,6 +1,6 @@
 //! The scripts, each with what it shares.
 
-use super::link::Script;
+use super::script::Script;
 
 const COMMON: &str = include_str!("lua/common.lua");
 const SERVER: &str = include_str!("lua/server.lua");

@@ -5,8 +5,9 @@
 //! no server that took over in between can speak for the one that made the change.
 
 use super::durability::Seal;
-use super::link::{Link, Script, is_no_script};
+use super::link::{Link, is_no_script};
 use super::names::Names;
+use super::script::Script;
 use super::value::{Row, int};
 use crate::{StoreError, StoreResult};
 use redis::aio::{ConnectionLike, MultiplexedConnection};

@@ -1,7 +1,7 @@
 //! The `Store` trait over scripts and reads.
 
 use super::claim::millis;
-use super::link::Script;
+use super::script::Script;
 use super::seal::Unsealed;
 use super::submit::Known;
 use super::value::{Row, pack, write};

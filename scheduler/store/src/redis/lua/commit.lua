@@ -1,5 +1,7 @@
 -- ARGV[2..]: commits, each followed by its exchanges' packed texts: {id, fence (-1: a signal), rev, nonce, head, state, kind, due, dies, prio, slot, keep (-1: a
--- signal, -2: look at the guards only), finished (-1: not final), kills, events, exchanges, chores, fields, ledger, artifacts, spend, reserve ({}: nothing, {0}: as it is), lesson (or nil)}. Answers for each {1, rev, seq, freed, relieved, took (1: it
+-- signal, -2: look at the guards only), finished (-1: not final), kills, events, exchanges, fields, reserve ({}: nothing, {0}: as it is), more}: lists may be
+-- nil where they are empty, and so is more, which else is {chores, ledger, artifacts, spend, lesson (or nil), a vendor's id that is new (or nil)}.
+-- Answers for each {1, rev, seq, freed, relieved, took (1: it
 -- has a place that no gate gave, as a replay does)},
 -- {2, head, rev, seq, kills} where another revision stands, {3} where the lease is another's,
 -- {4} where nothing stands in the way and nothing was to be written, {5, why} where it failed: the others are written all the same.
@@ -60,11 +62,40 @@ local function teach(t)
     call('UNLINK', P .. 'd:' .. call('ZPOPMIN', P .. 'dk')[1])
   end
 end
+-- Adds to the vendor's ids that a job has had, in its field `v`.
+local function add_id(key, new)
+  local ids = call('HGET', key, 'v')
+  if not ids or ids == '' then
+    ids = new
+  elseif not string.find('\31' .. ids .. '\31', '\31' .. new .. '\31', 1, true) then
+    ids = ids .. '\31' .. new
+  end
+  call('HSET', key, 'v', ids)
+end
+-- The job's artifacts, in the order in which they were first recorded.
+local function add_artifacts(key, ids)
+  local known = call('HGET', key, 'al')
+  known = known and cmsgpack.unpack(known) or {}
+  local has = {}
+  for _, one in ipairs(known) do has[one] = true end
+  for _, one in ipairs(ids) do
+    if not has[one] then known[#known + 1] = one end
+  end
+  call('HSET', key, 'al', cmsgpack.pack(known))
+end
+-- What few commits bring.
+local function add(id, more)
+  for i = 1, #more[1], 2 do chore(more[1][i], more[1][i + 1], now) end
+  ledger(more[2])
+  if #more[3] > 0 then add_artifacts(jkey(id), more[3]) end
+  spend(more[4])
+  if more[5] then teach(more[5]) end
+  if more[6] then add_id(jkey(id), more[6]) end
+end
 local function apply(c, m, at)
-  local id = c[1]
-  local raw = #c[16] > 0 and record(id, c[16], at) or 0
-  local fields = c[18]
-  history(id, m, c[15], raw, fields)
+  local id, events, exchanges, fields = c[1], c[15], c[16], c[17] or {}
+  local raw = exchanges and record(id, exchanges, at) or 0
+  if events then history(id, m, events, raw, fields) end
   local was, had_none = m[STATE], m[KIND] == 0
   local live = m[OWNER] ~= '' and m[UNTIL] > now
   local was_queued = m[Z] ~= 0
@@ -88,29 +119,16 @@ local function apply(c, m, at)
   end
   if c[13] >= 0 then put(P .. 'fin', id, c[13])
   elseif had_none then take(P .. 'fin', id) end
-  for i = 1, #c[17], 2 do chore(c[17][i], c[17][i + 1], now) end
-  ledger(c[19])
-  spend(c[21])
+  if c[19] then add(id, c[19]) end
   local relieved = 0
-  local set_aside = c[22]
+  local set_aside = c[18]
   -- What a fresh start under a kept lease has set aside stays.
   if not (m[SLOT] == 1 and m[KIND] == 1) and set_aside[1] ~= 0 and reserve(id, m, set_aside) then relieved = 1 end
-  if #c[20] > 0 then
-    local known = call('HGET', jkey(id), 'al')
-    known = known and cmsgpack.unpack(known) or {}
-    local has = {}
-    for _, one in ipairs(known) do has[one] = true end
-    for _, one in ipairs(c[20]) do
-      if not has[one] then known[#known + 1] = one end
-    end
-    call('HSET', jkey(id), 'al', cmsgpack.pack(known))
-  end
-  if c[23] then teach(c[23]) end
   fields[#fields + 1] = 'h'
   fields[#fields + 1] = c[5]
   save_all(id, m, fields)
   -- A poll that brought nothing new is nothing to watch.
-  if #c[15] > 0 or m[STATE] ~= was then tell(id, m) end
+  if events or m[STATE] ~= was then tell(id, m) end
   return {1, m[REV], m[SEQ], freed and m[CONN] or '', relieved, was_slot == 0 and m[SLOT] or 0}
 end
 local out, commits, ids = {}, {}, {}
@@ -118,7 +136,7 @@ local a = 2
 while a <= #ARGV do
   local c = cmsgpack.unpack(ARGV[a])
   commits[#commits + 1], ids[#ids + 1] = {c, a}, c[1]
-  a = a + 1 + #c[16]
+  a = a + 1 + (c[16] and #c[16] or 0)
 end
 fetch(ids)
 for _, commit in ipairs(commits) do

@@ -9,16 +9,6 @@ if now == 0 then
   local t = call('TIME')
   now = t[1] * 1000 + math.floor(t[2] / 1000)
 end
-local NEVER = 9007199254740000
--- A job's moving numbers. `m` holds those of all jobs of the shard, so that a script reads and writes many by one command.
-local REV, SEQ, STATE, SLOT, FENCE, OWNER, UNTIL, Z, KIND, DUE, DIES, PRIO, KILLS, CONN, TENANT, LAST, NONCE, CREATED =
-  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18
--- 1 where the job has an estimate (its field `es`), and where something is set aside for it (its field `rv`).
-local PRICED, HELD = 19, 20
--- Lines of the queue: going (and leased, by the lease's end), outputs, fresh, later, placed. KIND: 1 a fresh start,
--- 2 outputs, 3 any other step, 0 none.
-local GOING, OUTPUTS, FRESH, LATER, PLACED = 1, 2, 3, 4, 5
-
 local function jkey(id) return P .. 'j:' .. id end
 -- What a script has read, and what of it is to be written: a command costs more than what it does, so that scripts collect what
 -- they write many of and write it once, at their end (flush).
