@@ -221,6 +221,7 @@ mod why {
             last_check: None,
             limits: ConnectorLimits::default(),
             pace: None,
+            circuits: Circuits::default(),
             requests: Meter::default(),
             next_start_ms: None,
             next_request_ms: None,
