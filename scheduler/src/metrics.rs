@@ -137,7 +137,7 @@ const PLACES_MENDED: MetricInfo = MetricInfo {
 };
 
 /// Every metric of the scheduler, in the order of the page.
-pub const METRICS: [MetricInfo; 16] = [
+pub const METRICS: [MetricInfo; 17] = [
     SUBMISSIONS,
     REQUESTS,
     REQUEST_SECONDS,
@@ -495,6 +495,7 @@ pub fn reference() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use longhaul_registry::Step;
 
     fn filled() -> Metrics {
         let metrics = Metrics::new();

@@ -172,3 +172,7 @@ impl Teller {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "circuits_tests.rs"]
+mod tests;
