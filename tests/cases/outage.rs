@@ -85,7 +85,7 @@ async fn unavailable() {
     assert!(held["detail"].as_str().expect("words").starts_with("the vendor has not answered for"), "{held}");
     assert!(held["until"].is_string(), "{held}");
     let (_, table, err) = setup.clone().env("LONGHAUL_URL", &server.url).run(&["connectors", "list"]).await;
-    assert!(table.contains("not answering") && table.contains("poll"), "{table}{err}");
+    assert!(table.contains("NOT ANSWERING") && table.contains("poll"), "{table}{err}");
     within(COME_BACK, "it is tried now and then", async || (calls_after(&vendors, opened).len() >= 10).then_some(()))
         .await;
     let tries = calls_after(&vendors, opened);
@@ -144,7 +144,7 @@ async fn alone() {
         let connector = server.get(&format!("/v1/connectors/{vendor}")).await;
         let tries = connector["circuits"][0]["tries"].as_u64()?;
         let job = server.job(&id).await;
-        assert_eq!(job["state"], "queued", "{job:#}");
+        assert!(["queued", "starting"].contains(&job["state"].as_str().expect("a state")), "{job:#}");
         // Two tries of the circuit beyond the job's own.
         (tries >= 2).then(|| job["errors"].as_u64().expect("a number"))
     })

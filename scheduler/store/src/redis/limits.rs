@@ -94,7 +94,9 @@ impl Inner {
             if let Some(pace) = kept.pace {
                 paces.insert(name.clone(), pace);
             }
-            circuits.insert(name, kept.circuits);
+            if kept.circuits.rev > 0 {
+                circuits.insert(name, kept.circuits);
+            }
         }
         *self.paces.write().unwrap_or_else(PoisonError::into_inner) = paces;
         *self.circuits.write().unwrap_or_else(PoisonError::into_inner) = circuits;
