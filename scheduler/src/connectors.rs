@@ -13,8 +13,8 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use longhaul_registry::{Connector, VendorDetail};
-use longhaul_store::{Chore, ConnectorRow, ConnectorState, Pace, When};
+use longhaul_registry::{Connector, Step, VendorDetail};
+use longhaul_store::{Chore, Circuit, ConnectorRow, ConnectorState, Pace, When};
 use rust_decimal::Decimal;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -60,12 +60,40 @@ pub(crate) struct ConnectorJson {
     limits: Value,
     /// How fast it is called since its vendor refused requests as too many; null where nothing slows it.
     pace: Option<PaceJson>,
-    /// When its start rate lets the next start through; null is now.
+    /// Steps that the vendor does not answer: most calls failed. No job is charged for it; starts are held but for one that
+    /// tries the vendor.
+    circuits: Vec<CircuitJson>,
+    /// When its start rate, or an open circuit, lets the next start through; null is now.
     next_start_at: Option<String>,
     /// When its request rate lets the next step through; null is now.
     next_request_at: Option<String>,
     /// Tenants with a due start that waits for its turn.
     tenants_waiting: u32,
+}
+
+/// An open circuit.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = Circuit)]
+pub(crate) struct CircuitJson {
+    /// The step: `start, poll, answer, cancel, outputs`. A search for a lost start counts with polls.
+    step: String,
+    /// Since when.
+    since: String,
+    /// Tries since then that failed.
+    tries: u32,
+    /// When the next try may go.
+    next_try_at: String,
+}
+
+impl CircuitJson {
+    fn of(step: Step, circuit: &Circuit) -> Option<Self> {
+        match *circuit {
+            Circuit::Closed { .. } => None,
+            Circuit::Open { since_ms, tries, next_ms } => {
+                Some(Self { step: step.to_string(), since: time(since_ms), tries, next_try_at: time(next_ms) })
+            }
+        }
+    }
 }
 
 /// A connector's pace: halved when its vendor says "too fast", growing back from then on.
@@ -150,6 +178,9 @@ impl ConnectorJson {
             tasks: vendor.map_or_else(Vec::new, |vendor| vendor.tasks.iter().map(|task| task.to_string()).collect()),
             limits: json!(connector.map(|connector| connector.limits).unwrap_or_default()),
             pace: row.and_then(|row| PaceJson::of(row.pace.as_ref()?, now_ms)),
+            circuits: row.map_or_else(Vec::new, |row| {
+                row.circuits.steps.iter().filter_map(|(step, circuit)| CircuitJson::of(*step, circuit)).collect()
+            }),
             next_start_at: row.and_then(|row| row.next_start_ms.map(time)),
             next_request_at: row.and_then(|row| row.next_request_ms.map(time)),
             tenants_waiting: row.map_or(0, |row| row.tenants_waiting),

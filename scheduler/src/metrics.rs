@@ -97,6 +97,12 @@ const PACE: MetricInfo = MetricInfo {
     labels: "connector",
     help: "Requests a second that a connector is kept to since its vendor refused some; absent where nothing slows it",
 };
+const CIRCUIT_OPEN: MetricInfo = MetricInfo {
+    name: "longhaul_connector_circuit_open",
+    kind: "gauge",
+    labels: "connector; step: start, poll, answer, cancel, outputs",
+    help: "1 where the vendor does not answer a step: most calls failed and the circuit is open; 0 where it does again",
+};
 const BUDGET_SPENT: MetricInfo = MetricInfo {
     name: "longhaul_budget_spent_ratio",
     kind: "gauge",
@@ -131,7 +137,7 @@ const PLACES_MENDED: MetricInfo = MetricInfo {
 };
 
 /// Every metric of the scheduler, in the order of the page.
-pub const METRICS: [MetricInfo; 16] = [
+pub const METRICS: [MetricInfo; 17] = [
     SUBMISSIONS,
     REQUESTS,
     REQUEST_SECONDS,
@@ -142,6 +148,7 @@ pub const METRICS: [MetricInfo; 16] = [
     IN_FLIGHT,
     IN_FLIGHT_LIMIT,
     PACE,
+    CIRCUIT_OPEN,
     BUDGET_SPENT,
     SSE_CLIENTS,
     PRUNED,
@@ -209,6 +216,12 @@ struct DutyLabels {
     duty: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct CircuitLabels {
+    connector: String,
+    step: &'static str,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PlaceLabels {
     connector: String,
@@ -235,6 +248,7 @@ pub struct Metrics {
     in_flight: Family<ConnectorLabels, Gauge>,
     in_flight_limit: Family<ConnectorLabels, Gauge>,
     pace: Family<ConnectorLabels, Gauge<f64, AtomicU64>>,
+    circuit_open: Family<CircuitLabels, Gauge>,
     budget_spent: Family<BudgetLabels, Gauge<f64, AtomicU64>>,
     sse_clients: Gauge,
     pruned: Counter,
@@ -266,6 +280,7 @@ impl Metrics {
             in_flight: Family::default(),
             in_flight_limit: Family::default(),
             pace: Family::default(),
+            circuit_open: Family::default(),
             budget_spent: Family::default(),
             sse_clients: Gauge::default(),
             pruned: Counter::default(),
@@ -283,6 +298,7 @@ impl Metrics {
         add(&mut registry, IN_FLIGHT, metrics.in_flight.clone());
         add(&mut registry, IN_FLIGHT_LIMIT, metrics.in_flight_limit.clone());
         add(&mut registry, PACE, metrics.pace.clone());
+        add(&mut registry, CIRCUIT_OPEN, metrics.circuit_open.clone());
         add(&mut registry, BUDGET_SPENT, metrics.budget_spent.clone());
         add(&mut registry, SSE_CLIENTS, metrics.sse_clients.clone());
         add(&mut registry, PRUNED, metrics.pruned.clone());
@@ -367,6 +383,10 @@ impl Metrics {
             Some(rate) => drop(self.pace.get_or_create(&labels).set(f64::from(rate.0) / 60_000.0)),
             None => drop(self.pace.remove(&labels)),
         }
+        for (step, circuit) in &row.circuits.steps {
+            let labels = CircuitLabels { connector: row.name.clone(), step: step.as_str() };
+            self.circuit_open.get_or_create(&labels).set(i64::from(circuit.is_open()));
+        }
     }
 
     /// Replaces the shares of budgets that are spent.
@@ -417,6 +437,7 @@ impl Metrics {
         self.in_flight.clear();
         self.in_flight_limit.clear();
         self.pace.clear();
+        self.circuit_open.clear();
         self.budget_spent.clear();
     }
 
@@ -474,6 +495,7 @@ pub fn reference() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use longhaul_registry::Step;
 
     fn filled() -> Metrics {
         let metrics = Metrics::new();
@@ -506,11 +528,18 @@ mod tests {
                 ends: longhaul_store::Rate::per_second(9),
                 since_ms: 0,
             }),
+            circuits: circuits(),
             requests: longhaul_store::Meter::default(),
             next_start_ms: None,
             next_request_ms: None,
             tenants_waiting: 0,
         }
+    }
+
+    fn circuits() -> longhaul_store::Circuits {
+        let open = longhaul_store::Circuit::Open { since_ms: 0, tries: 0, next_ms: 0 };
+        let steps = [(Step::Start, open), (Step::Poll, longhaul_store::Circuit::default())].into();
+        longhaul_store::Circuits { rev: 1, steps }
     }
 
     fn spender() -> TenantRow {
@@ -537,6 +566,8 @@ mod tests {
             "longhaul_connector_in_flight{connector=\"flux\"} 7",
             "longhaul_connector_in_flight_limit{connector=\"flux\"} 24",
             "longhaul_connector_pace_requests_per_second{connector=\"flux\"} 3.0",
+            "longhaul_connector_circuit_open{connector=\"flux\",step=\"start\"} 1",
+            "longhaul_connector_circuit_open{connector=\"flux\",step=\"poll\"} 0",
             "longhaul_budget_spent_ratio{tenant=\"acme\",unit=\"usd\"} 1.0",
             "longhaul_budget_spent_ratio{tenant=\"acme\",unit=\"credits\"} 0.1",
         ] {

@@ -42,7 +42,14 @@ async fn send(api: &Api, record: JobRecord, signal: Signal) -> ApiResult<JobReco
         ApiError::new(StatusCode::CONFLICT, "connector_missing", message, hint)
     })?;
     for _ in 0..TRIES {
-        let rules = Rules { connector, body: &body, now_ms: api.store.now_ms().await?, dice: EVEN, outlook: None };
+        let rules = Rules {
+            connector,
+            body: &body,
+            now_ms: api.store.now_ms().await?,
+            dice: EVEN,
+            outlook: None,
+            outage: false,
+        };
         let transition = longhaul_store::receive(&job, signal.clone(), rules)?;
         match api.store.apply(&id, rev, transition).await? {
             Committed::Done(..) => {

@@ -113,7 +113,7 @@ pub struct StepJson {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Waiting)]
 pub struct WaitingJson {
-    /// `in_flight, start_rate, request_rate, cooling, parked, paused, budget, fair_share`.
+    /// `in_flight, start_rate, request_rate, circuit, cooling, parked, paused, budget, fair_share`.
     #[schema(value_type = String, example = "in_flight")]
     pub reason: WaitReason,
     /// For people.

@@ -12,12 +12,13 @@ const CHECK_PATIENCE: Duration = Duration::from_secs(45);
 /// Between two looks at it.
 const LOOK: Duration = Duration::from_millis(200);
 
-const CONNECTOR_COLUMNS: [Column; 8] = [
+const CONNECTOR_COLUMNS: [Column; 9] = [
     ("connector", |row| text(&row["name"])),
     ("vendor", |row| text(&row["vendor"])),
     ("state", |row| text(&row["state"])),
     ("in flight", |row| of_limit(&row["in_flight"], &row["limits"]["in_flight"])),
     ("queued", |row| text(&row["queued"])),
+    ("not answering", |row| not_answering(&row["circuits"])),
     ("slowed to", |row| slowed(&row["pace"])),
     ("last check", |row| check_words(&row["last_check"])),
     ("reason", |row| text(&row["reason"])),
@@ -25,6 +26,12 @@ const CONNECTOR_COLUMNS: [Column; 8] = [
 
 fn of_limit(has: &Value, may: &Value) -> String {
     if may.is_null() { text(has) } else { format!("{}/{}", text(has), text(may)) }
+}
+
+/// Steps whose circuit is open.
+fn not_answering(circuits: &Value) -> String {
+    let steps: Vec<String> = circuits.as_array().into_iter().flatten().map(|circuit| text(&circuit["step"])).collect();
+    steps.join(", ")
 }
 
 fn slowed(pace: &Value) -> String {

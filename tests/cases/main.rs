@@ -22,6 +22,7 @@ mod downloads;
 mod media;
 mod money;
 mod numbers;
+mod outage;
 mod payloads;
 mod reading;
 mod refusals;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
     // The longest first.
     let trials = [
         waiting::cases(),
+        outage::cases(),
         reading::cases(),
         starts::cases(),
         payloads::cases(),

@@ -26,6 +26,7 @@ mod kill;
 mod limits;
 mod moving;
 mod ops;
+mod outage;
 mod readme;
 mod retention;
 mod streams;

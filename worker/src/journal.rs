@@ -156,7 +156,7 @@ async fn remind(
             );
             return Ok(false);
         };
-        let rules = Rules { connector, body: &record.body, now_ms, dice: crate::dice(), outlook: None };
+        let rules = Rules { connector, body: &record.body, now_ms, dice: crate::dice(), outlook: None, outage: false };
         let told = match receive(&record.job, Signal::StartWasSent { sent: sent.clone() }, rules) {
             Ok(told) if told.job != record.job => told,
             Ok(_) => return Ok(false),

@@ -5,6 +5,7 @@ pub mod artifacts;
 pub mod auth;
 pub mod backend;
 pub mod chores;
+mod circuits;
 pub mod collect;
 pub mod credentials;
 pub mod desk;

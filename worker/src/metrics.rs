@@ -1,6 +1,6 @@
 //! What a worker counts. Labels are closed sets: vendor, step, outcome, kind; never a job, a URL or an error's text.
 
-use longhaul_registry::{Failure, PollAnswer};
+use longhaul_registry::{Failure, PollAnswer, Step};
 use longhaul_store::{Job, Outcome};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -41,6 +41,15 @@ pub struct FailureLabels {
     pub kind: String,
 }
 
+/// Connector and step.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct CircuitLabels {
+    /// The connector.
+    pub connector: String,
+    /// The step.
+    pub step: String,
+}
+
 /// Vendor alone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct VendorLabels {
@@ -71,6 +80,12 @@ pub const METRICS: &[MetricRow] = &[
     ("longhaul_guard_refusals_total", "counter", "reason", "Addresses and redirects refused by the guard"),
     ("longhaul_connection_resets_total", "counter", "vendor", "Kept connections that died under a free call"),
     ("longhaul_downloads_resumed_total", "counter", "vendor", "Downloads taken up again where they were cut"),
+    (
+        "longhaul_circuits_opened_total",
+        "counter",
+        "connector, step",
+        "Outages: circuits that opened, each told by one worker",
+    ),
     ("longhaul_retry_after_total", "counter", "vendor", "Readable Retry-After answers, each of them honoured"),
 ];
 
@@ -88,6 +103,7 @@ pub struct Metrics {
     guard_refusals: Family<ReasonLabels, Counter>,
     resets: Family<VendorLabels, Counter>,
     resumed: Family<VendorLabels, Counter>,
+    circuits_opened: Family<CircuitLabels, Counter>,
     retry_after: Family<VendorLabels, Counter>,
 }
 
@@ -111,6 +127,7 @@ impl Default for Metrics {
             guard_refusals: Family::default(),
             resets: Family::default(),
             resumed: Family::default(),
+            circuits_opened: Family::default(),
             retry_after: Family::default(),
         };
         register(&mut registry, "longhaul_step_lateness_seconds", metrics.lateness.clone());
@@ -124,6 +141,7 @@ impl Default for Metrics {
         register(&mut registry, "longhaul_guard_refusals", metrics.guard_refusals.clone());
         register(&mut registry, "longhaul_connection_resets", metrics.resets.clone());
         register(&mut registry, "longhaul_downloads_resumed", metrics.resumed.clone());
+        register(&mut registry, "longhaul_circuits_opened", metrics.circuits_opened.clone());
         register(&mut registry, "longhaul_retry_after", metrics.retry_after.clone());
         metrics.registry = Arc::new(registry);
         metrics
@@ -200,6 +218,12 @@ impl Metrics {
     /// A download was taken up again.
     pub fn download_resumed(&self, vendor: &str) {
         self.resumed.get_or_create(&VendorLabels { vendor: vendor.to_owned() }).inc();
+    }
+
+    /// A circuit opened.
+    pub fn circuit_opened(&self, connector: &str, step: Step) {
+        let labels = CircuitLabels { connector: connector.to_owned(), step: step.to_string() };
+        self.circuits_opened.get_or_create(&labels).inc();
     }
 
     /// A readable Retry-After came.

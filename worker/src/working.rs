@@ -2,6 +2,7 @@
 
 use crate::backend::{Claiming, LONGEST_SLEEP, StepService, StoreBackend};
 use crate::chores::{ChoreHands, Chores};
+use crate::circuits::Teller;
 use crate::journal::Journal;
 use crate::leases::{Leases, hand_back};
 use crate::metrics::Metrics;
@@ -130,6 +131,7 @@ impl Worker {
             metrics: parts.metrics.clone(),
             journal: journal.clone(),
             forecasts,
+            teller: Arc::new(Teller::new(parts.metrics.clone())),
         });
         hands.keeping.spawn(leases.clone().keep(store.clone(), parts.lease, hands.renewing.clone()));
         let connectors = parts.connectors.clone();
@@ -144,6 +146,7 @@ impl Worker {
         // However the runtime ends, everything else ends with it.
         let halt = stop.child_token();
         hands.chores.spawn(chores.run(halt.clone(), hands.abandon.clone()));
+        hands.chores.spawn(runner.teller.clone().keep(store.clone(), halt.clone()));
         hands.chores.spawn(outlook::keep(runner.forecasts.clone(), store.clone(), halt.clone()));
         if let Some(journal) = journal {
             hands.chores.spawn(compare(journal, store.clone(), connectors, halt.clone()));

@@ -24,7 +24,10 @@ mod transition;
 pub use advance::{Outcome, Rules, advance, connector_effect, on_claim};
 pub use copy::{Contents, Copied, CopyProgress, copy};
 pub use durations::{Sketch, Took};
-pub use limits::{Amounts, Estimate, Limits, Meter, Month, Pace, Rate, TenantLimits, TenantRow, WaitReason, Waiting};
+pub use limits::{
+    Amounts, Circuit, Circuits, Estimate, Limits, Meter, Month, Pace, Rate, TenantLimits, TenantRow, WaitReason,
+    Waiting,
+};
 pub use model::*;
 pub use open_any::{Access, Durability, Finding, OpenOptions, examine, open, shown_url};
 pub use pacing::{Forecasts, Outlook};

@@ -1,6 +1,6 @@
 //! The job as the store keeps it, and everything that hangs on it.
 
-use crate::{Estimate, Meter, Pace, When};
+use crate::{Circuits, Estimate, Meter, Pace, When};
 use longhaul_registry::{
     Answer, ConnectorLimits, Failure, JobRequest, MediaSpec, Question, SentStart, SpecCheck, Step, Task, Unit,
     UsageSource,
@@ -597,9 +597,11 @@ pub struct ConnectorRow {
     pub limits: ConnectorLimits,
     /// How fast its vendor bears requests, since it refused some.
     pub pace: Option<Pace>,
+    /// Whether its vendor answers, by step.
+    pub circuits: Circuits,
     /// Its requests as they went out lately.
     pub requests: Meter,
-    /// When its start rate lets the next start through; `None`: now.
+    /// When its start rate, or an open circuit, lets the next start through; `None`: now.
     pub next_start_ms: Option<i64>,
     /// When its request rate lets the next step through; `None`: now.
     pub next_request_ms: Option<i64>,

@@ -1,12 +1,13 @@
 //! The `Store` trait: what any engine must do, and nothing about when.
 
 use crate::{
-    Artifact, Chore, ClaimedChore, ConnectorRow, ConnectorState, Durability, Event, Job, JobBody, JobState, Limits,
-    NewEvent, Pace, Record, Sketch, StoredExchange, TenantRow, TokenRow, Transition, UsageLine,
+    Artifact, Chore, Circuits, ClaimedChore, ConnectorRow, ConnectorState, Durability, Event, Job, JobBody, JobState,
+    Limits, NewEvent, Pace, Record, Sketch, StoredExchange, TenantRow, TokenRow, Transition, UsageLine,
 };
 use async_trait::async_trait;
 use longhaul_registry::Unit;
 use rust_decimal::Decimal;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{broadcast, watch};
@@ -222,11 +223,12 @@ pub trait Store: Send + Sync + 'static {
     /// is handed out only where its connector is open and has a free place and a start token, both of which it takes at
     /// once, and where its tenant's budgets cover it ([`crate::TenantLimits::passed`]); tenants share a connector's
     /// starts by weight ([`crate::limits::Turns`]). Any step takes one of its connector's request tokens, and waits
-    /// where there is none. A parked connector's jobs are not handed out at all. An expired lease is a due job; taking
-    /// one over counts a kill.
+    /// where there is none. A parked connector's jobs are not handed out at all. Where an open circuit holds starts, those
+    /// that have their place too, one goes through for each [`Circuits::next_start_ms`], by the last it let through. An
+    /// expired lease is a due job; taking one over counts a kill.
     ///
-    /// What waits for a limit alone is never late in [`Store::oldest_due`], and `next_due` says when a bucket lets it
-    /// through.
+    /// What waits for a limit alone is never late in [`Store::oldest_due`], nor is anything of a connector that circuits hold
+    /// back ([`Circuits::hold_back`]); `next_due` says when a bucket or a circuit lets something through.
     async fn claim(&self, worker: &str, n: usize, lease: Duration) -> StoreResult<Claim>;
 
     /// Extends leases; `false` for one that is lost.
@@ -313,6 +315,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// Sets how fast a connector's vendor bears requests ([`Pace::shrunk`]); the last call counts.
     async fn set_pace(&self, connector: &str, pace: Pace) -> StoreResult<()>;
+
+    /// The circuits of every connector that has any: a cheap look, for workers that tell of their calls.
+    async fn circuits(&self) -> StoreResult<BTreeMap<String, Circuits>>;
+
+    /// Sets a connector's circuits, where those that are there have the revision before; `false` where they do not, and
+    /// nothing is written.
+    async fn set_circuits(&self, connector: &str, circuits: Circuits) -> StoreResult<bool>;
 
     /// What tenants spent and set aside in the present UTC month: these, or, where none are named, every tenant with
     /// limits of its own or with anything spent or set aside, by name.

@@ -21,13 +21,14 @@ enum Written {
 }
 
 impl Runner {
-    pub(crate) fn rules<'a>(&self, hand: &'a Hand) -> Rules<'a> {
+    pub(crate) fn rules<'a>(&self, hand: &'a Hand, outage: bool) -> Rules<'a> {
         Rules {
             connector: &hand.connector,
             body: &hand.body,
             now_ms: hand.time.now_ms(),
             dice: crate::dice(),
             outlook: Some(&hand.outlook),
+            outage,
         }
     }
 
@@ -35,12 +36,14 @@ impl Runner {
     /// is asked until it is back, because an outcome that was paid for must not be dropped.
     pub(crate) async fn commit(&self, hand: &mut Hand, mut outcome: Outcome, exchanges: Vec<RawExchange>) -> Flow {
         self.metrics.outcome(&hand.job, &outcome);
+        self.teller.count(&hand.connector.name, &outcome);
         if let Some(failure) = failure_of(&outcome) {
             self.tell_connector(hand, outcome.step(), failure).await;
             self.slow_down(hand, failure).await;
         }
         loop {
-            let mut transition = advance(&hand.job, outcome.clone(), self.rules(hand));
+            let outage = self.teller.outage(&hand.connector.name, &outcome);
+            let mut transition = advance(&hand.job, outcome.clone(), self.rules(hand, outage));
             transition.raws.clone_from(&exchanges);
             let (rev, announced, wished) = (hand.rev, hand.job.hinted, hand.job.cancel.is_some());
             match self.write(hand, transition).await {

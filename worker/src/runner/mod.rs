@@ -13,6 +13,7 @@ mod tests;
 pub use hands::{Collect, Collecting, Session, Wire};
 pub(crate) use steps::request_hash;
 
+use crate::circuits::Teller;
 use crate::leases::{Holding, Leases};
 use longhaul_registry::{ArtifactDraft, Connector, Failure, FailureKind, Retry, Step};
 use longhaul_store::clock::{Clock, StoreTime};
@@ -52,6 +53,8 @@ pub struct Runner {
     pub journal: Option<Arc<crate::journal::Journal>>,
     /// What is known of how jobs end.
     pub forecasts: Arc<Forecasts>,
+    /// Counts which calls vendors answered.
+    pub(crate) teller: Arc<Teller>,
 }
 
 /// A claimed job and the store's time at the claim.
@@ -142,7 +145,7 @@ impl Runner {
 
     /// One step: the watchdogs, then what the job's state calls for.
     async fn step(&self, hand: &mut Hand) -> Flow {
-        if let Some(transition) = longhaul_store::on_claim(&hand.job, self.rules(hand)) {
+        if let Some(transition) = longhaul_store::on_claim(&hand.job, self.rules(hand, false)) {
             return self.commit_watchdog(hand, transition).await;
         }
         let Some(step) = hand.job.step else { return Flow::Stop };
@@ -190,6 +193,7 @@ impl Runner {
             now_ms: self.store.now_ms().await.unwrap_or_default(),
             dice: 0.5,
             outlook: None,
+            outage: false,
         };
         let outcome = steps::failed(record.job.step.unwrap_or(Step::Poll), &record.job, failure);
         let transition = longhaul_store::advance(&record.job, outcome, rules);

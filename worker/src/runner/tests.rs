@@ -221,7 +221,14 @@ impl Bench {
         loop {
             let record = self.store.get(id).await.unwrap().unwrap();
             let connector = &self.connectors["acme"];
-            let rules = longhaul_store::Rules { connector, body: &record.body, now_ms: 0, dice: 0.5, outlook: None };
+            let rules = longhaul_store::Rules {
+                connector,
+                body: &record.body,
+                now_ms: 0,
+                dice: 0.5,
+                outlook: None,
+                outage: false,
+            };
             let signal = Signal::Cancel { reason: None, by: "test".to_owned() };
             let transition = longhaul_store::receive(&record.job, signal, rules).unwrap();
             let applied = self.store.apply(id, record.rev, transition).await.unwrap();

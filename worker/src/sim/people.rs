@@ -98,7 +98,8 @@ impl People {
             let Ok(Some(record)) = self.store.get(id).await else { continue };
             let Some(connector) = self.connectors.get(&record.job.connector) else { return };
             let now_ms = self.world.now_ms();
-            let rules = Rules { connector, body: &record.body, now_ms, dice: crate::dice(), outlook: None };
+            let rules =
+                Rules { connector, body: &record.body, now_ms, dice: crate::dice(), outlook: None, outage: false };
             let transition = match receive(&record.job, signal.clone(), rules) {
                 Ok(transition) => transition,
                 Err(refusal) => {

@@ -5,10 +5,11 @@ use super::plant::Plant;
 use super::world::{Gate, World};
 use async_trait::async_trait;
 use longhaul_store::{
-    Artifact, Changed, Chore, Claim, ClaimedChore, Committed, ConnectorRow, ConnectorState, Event, Job, JobFilter,
-    JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Recount, Sketch, Store, StoreError, StoreResult,
-    StoredExchange, Submission, Submitted, TenantRow, TokenRow, Transition, UsageBy, UsageSum,
+    Artifact, Changed, Chore, Circuits, Claim, ClaimedChore, Committed, ConnectorRow, ConnectorState, Event, Job,
+    JobFilter, JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Recount, Sketch, Store, StoreError,
+    StoreResult, StoredExchange, Submission, Submitted, TenantRow, TokenRow, Transition, UsageBy, UsageSum,
 };
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -353,6 +354,14 @@ impl Store for ShakyStore {
 
     async fn set_pace(&self, connector: &str, pace: Pace) -> StoreResult<()> {
         self.told("set_pace", self.world.store.set_pace(connector, pace)).await
+    }
+
+    async fn circuits(&self) -> StoreResult<BTreeMap<String, Circuits>> {
+        self.read(self.world.store.circuits()).await
+    }
+
+    async fn set_circuits(&self, connector: &str, circuits: Circuits) -> StoreResult<bool> {
+        self.told("set_circuits", self.world.store.set_circuits(connector, circuits)).await
     }
 
     async fn tenants(&self, names: &[String]) -> StoreResult<Vec<TenantRow>> {

@@ -56,7 +56,7 @@ impl WorkerTransport {
             self.unaddressed("input", &Method::GET, refused.failure())
         })?;
         let mut request = self.wanted(first, &Wanted::default(), self.parts.guard.limits.transfer);
-        let fail = |fault: Fault| self.failure(&fault, false);
+        let fail = |fault: Fault| of_its_owner(self.failure(&fault, false));
         let mut answer = self.follow("input", &policy, &mut request).await.map_err(fail)?;
         let body = answer.read(limit).await.map_err(|fault| self.broken("input", &request, &answer, fail(fault)))?;
         let name = answer_name(request.target.url.path());
@@ -73,11 +73,19 @@ impl WorkerTransport {
     }
 }
 
+/// A host that does not answer is the orchestrator's, and says nothing of the vendor.
+fn of_its_owner(failure: Failure) -> Failure {
+    match failure.kind {
+        FailureKind::Network | FailureKind::Timeout => failure.code("input_unreachable"),
+        _ => failure,
+    }
+}
+
 fn refused_input(status: u16, host: &str) -> Failure {
     let message = format!("the input at {host} answered HTTP {status}; check that its URL is still valid");
     let passing = matches!(status, 408 | 425 | 429 | 500..=599);
     if passing {
-        Failure::new(FailureKind::Network, Retry::Backoff, message)
+        Failure::new(FailureKind::Network, Retry::Backoff, message).code("input_unreachable")
     } else {
         Failure::new(FailureKind::InvalidRequest, Retry::Never, message).code("input_unreachable")
     }

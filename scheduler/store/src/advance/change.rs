@@ -6,7 +6,7 @@ use crate::{
     CancelOutcome, CancelWish, Chore, Ending, Job, JobBody, JobError, JobState, NewEvent, OpenQuestion, Transition,
     UsageLine, When,
 };
-use longhaul_registry::{Connector, Failure, FailureKind, Note, Report, Step, Usage, UsageSource};
+use longhaul_registry::{Connector, Failure, FailureKind, Note, Report, Retry, Step, Usage, UsageSource};
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -27,6 +27,9 @@ pub struct Rules<'a> {
     pub dice: f64,
     /// What is known of its end; `None`: nothing, and nothing is remembered of it.
     pub outlook: Option<&'a Outlook>,
+    /// The circuit that the outcome's calls count for ([`super::Outcome::circuit`]) is open: a fault of the vendor's is charged to
+    /// no job.
+    pub outage: bool,
 }
 
 /// A transition being made.
@@ -198,6 +201,14 @@ impl<'a> Change<'a> {
         let job = self.job();
         job.errors = job.errors.saturating_add(1);
         job.errors
+    }
+
+    /// This is an outage's fault, which the circuit knows, and no error of the job's. Not where the job has no time left: what it
+    /// meets then is charged as ever, so that it ends.
+    pub(crate) fn in_outage(&self, failure: &Failure) -> bool {
+        let of_vendor = matches!(failure.kind, FailureKind::VendorError | FailureKind::Network | FailureKind::Timeout);
+        let in_time = self.out.job.deadline_at.is_none_or(|when| when.resolve(self.rules.now_ms) > self.rules.now_ms);
+        self.rules.outage && of_vendor && failure.retry != Retry::Never && in_time
     }
 
     /// A good answer: errors of the step and the reason to wait are gone.

@@ -20,7 +20,9 @@ pub use start::fits_a_row;
 pub use watch::{ConnectorEffect, GRACE, MAX_KILLS, connector_effect, on_claim};
 
 use crate::{Artifact, Job, JobState, Transition};
-use longhaul_registry::{AnswerGiven, CancelAnswer, Collected, Failure, Finding, PollAnswer, StartAnswer, Step};
+use longhaul_registry::{
+    AnswerGiven, CancelAnswer, Collected, Failure, FailureKind, Finding, PollAnswer, Retry, StartAnswer, Step,
+};
 
 /// What one piece of work brought: the input of [`advance`].
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +60,61 @@ impl Outcome {
             Self::SendingAnswer | Self::Answer(_) => Step::Answer,
             Self::SendingCancel | Self::Cancel(_) => Step::Cancel,
             Self::Outputs(_) => Step::Outputs,
+        }
+    }
+}
+
+impl Outcome {
+    /// Which circuit its call counts for: a search for a lost start is a free look at the vendor's records, as a poll is.
+    #[must_use]
+    pub fn circuit(&self) -> Step {
+        match self {
+            Self::Find(_) => Step::Poll,
+            _ => self.step(),
+        }
+    }
+
+    /// What it says of the vendor: `true` that it answers, whatever it says, `false` that it does not; `None` where no call was
+    /// made, or what failed is not the vendor.
+    #[must_use]
+    pub fn answered(&self) -> Option<bool> {
+        let failure = match self {
+            Self::Sending { .. } | Self::SendingAnswer | Self::SendingCancel | Self::Find(Ok(Finding::Unsupported)) => {
+                return None;
+            }
+            Self::Start(Ok(_))
+            | Self::Find(Ok(_))
+            | Self::Poll(Ok(_))
+            | Self::Answer(Ok(_))
+            | Self::Cancel(Ok(_))
+            | Self::Outputs(Ok(_)) => return Some(true),
+            Self::Start(Err(failure))
+            | Self::Find(Err(failure))
+            | Self::Poll(Err(failure))
+            | Self::Answer(Err(failure))
+            | Self::Cancel(Err(failure))
+            | Self::Outputs(Err(failure)) => failure,
+        };
+        match failure.kind {
+            FailureKind::VendorError | FailureKind::Network | FailureKind::Timeout => {
+                // Final: an address of this job's that is refused, an answer too large. An input is its owner's, not the vendor's.
+                let of_job = failure.retry == Retry::Never || failure.code == "input_unreachable";
+                (!of_job).then_some(false)
+            }
+            FailureKind::Internal => None,
+            FailureKind::Auth => (failure.code != "credential_missing").then_some(true),
+            FailureKind::Quota
+            | FailureKind::RateLimited
+            | FailureKind::InvalidRequest
+            | FailureKind::ContentPolicy
+            | FailureKind::NotFound
+            | FailureKind::ModelUnavailable
+            | FailureKind::CapabilityMissing
+            | FailureKind::OutputExpired
+            | FailureKind::OutputEmpty
+            | FailureKind::SpecMismatch
+            | FailureKind::LimitExceeded => Some(true),
+            FailureKind::StartUnknown => None,
         }
     }
 }

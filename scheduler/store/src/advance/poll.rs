@@ -213,6 +213,9 @@ fn stops_unread(change: &Change<'_>, failure: &Failure) -> bool {
 
 /// A passing fault: backed off, counted, capped.
 pub(super) fn passing(mut change: Change<'_>, failure: Failure) -> Transition {
+    if change.in_outage(&failure) {
+        return waits(change, failure);
+    }
     if !failure.unsent && change.erred() >= max_errors(change.step) {
         return given_up(change, failure);
     }

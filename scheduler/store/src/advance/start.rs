@@ -231,8 +231,8 @@ fn queue_again(change: &mut Change<'_>, failure: &Failure, named: Option<Duratio
 }
 
 fn again(change: &mut Change<'_>, failure: Failure) {
-    if failure.unsent {
-        queue_again(change, &failure, None);
+    if failure.unsent || change.in_outage(&failure) {
+        queue_again(change, &failure, named_delay(&failure));
         return;
     }
     let errors = change.erred();
@@ -264,10 +264,17 @@ fn lost(mut change: Change<'_>, failure: Failure) -> Transition {
         // Lost again and again: the time of the first counts, because a key is not honoured for ever.
         LostStart::Key if !in_time(&change) => unknown(change, &failure),
         LostStart::Key | LostStart::Find => {
-            change.erred();
+            let outage = change.in_outage(&failure);
+            if !outage {
+                change.erred();
+            }
             change.blame(&failure);
             change.given_up();
-            change.due(FIRST_LOOK);
+            if outage {
+                change.due_unpunished(None);
+            } else {
+                change.due(FIRST_LOOK);
+            }
             change.out
         }
     }
@@ -359,8 +366,9 @@ pub(super) fn found(mut change: Change<'_>, finding: Result<Finding, Failure>) -
 /// The search itself failed, or the same start sent again was refused: neither buys, and both may go on; only their time
 /// ends it.
 fn search_failed(mut change: Change<'_>, failure: Failure, in_time: bool) -> Transition {
-    let unpunished =
-        matches!(failure.kind, FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited) || failure.unsent;
+    let unpunished = matches!(failure.kind, FailureKind::Auth | FailureKind::Quota | FailureKind::RateLimited)
+        || failure.unsent
+        || (change.in_outage(&failure) && failure.retry != Retry::Unknown);
     if unpunished {
         return waits(change, failure);
     }

@@ -7,6 +7,9 @@ use longhaul_registry::{AnswerGiven, CancelAnswer, Failure, FailureKind, Report,
 use serde_json::json;
 use std::time::Duration;
 
+/// No cancel that a vendor did not hear waits longer for the next.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
 pub(super) fn sending_answer(mut change: Change<'_>) -> Transition {
     let Some(answer) = &mut change.out.job.answer else { return moot(change) };
     answer.sent = true;
@@ -189,6 +192,12 @@ fn cancel_missed(mut change: Change<'_>, failure: Failure) -> Transition {
         FailureKind::NotFound => no_record(change, failure),
         FailureKind::Internal if failure.retry != Retry::Never => waits(change, failure),
         FailureKind::Internal => given_up(change, failure),
+        _ if change.in_outage(&failure) => {
+            change.blame(&failure);
+            // Its last delay: what is not stopped is billed, so that it waits for the vendor no longer than that.
+            change.due(super::due::backoff(u32::MAX, change.rules.dice).min(LONGEST_WAIT));
+            change.out
+        }
         _ if failure.retry == Retry::Never || change.out.job.errors.saturating_add(1) >= max_errors(change.step) => {
             refused_cancel(change, &failure)
         }
@@ -197,8 +206,7 @@ fn cancel_missed(mut change: Change<'_>, failure: Failure) -> Transition {
                 change.erred();
             }
             change.blame(&failure);
-            let delay =
-                super::due::backoff(change.out.job.errors.max(1), change.rules.dice).min(Duration::from_secs(10));
+            let delay = super::due::backoff(change.out.job.errors.max(1), change.rules.dice).min(LONGEST_WAIT);
             change.due(delay);
             change.out
         }

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::missing_panics_doc, clippy::indexing_slicing)]
 
+pub mod circuits;
 pub mod claims;
 pub mod commits;
 pub mod durations;
@@ -111,6 +112,14 @@ macro_rules! each_store_case {
             limits::an_unknown_cost_waits_only_where_nothing_is_left,
             limits::raised_limits_hold_at_once,
             limits::a_restart_forgives_nothing,
+            circuits::circuits_are_set_one_after_the_other,
+            circuits::an_open_circuit_lets_one_start_try,
+            circuits::what_waits_for_a_vendor_takes_nothing,
+            circuits::starts_with_a_place_are_held_too,
+            circuits::polls_trickle_and_come_back_spread_out,
+            circuits::other_steps_go_on_while_starts_are_held,
+            circuits::a_closed_circuit_wakes_and_a_pause_still_holds,
+            circuits::circuits_outlive_a_restart,
             duties::a_duty_has_one_owner_who_keeps_it_by_asking,
             duties::a_duty_is_taken_over_when_its_lease_ends,
             duties::stepping_down_frees_a_duty_at_once,

@@ -1,19 +1,23 @@
 //! Limits that hold fleet-wide: what they are, and the exact arithmetic that every store follows.
 //!
 //! Everything here is pure and counts in whole numbers, or in decimals where it is money, so that SQL, Lua and Rust
-//! come to the same result. Stores keep a [`Bucket`] for each rate, a [`Pace`] and a [`Meter`] for each connector, a
-//! [`Turns`] for each connector's fresh starts, and [`Amounts`] for each tenant and month.
+//! come to the same result. Stores keep a [`Bucket`] for each rate, a [`Pace`], [`Circuits`] and a [`Meter`] for each
+//! connector, a [`Turns`] for each connector's fresh starts, and [`Amounts`] for each tenant and month.
 
 mod bucket;
+pub mod circuit;
 mod pace;
 mod spend;
 mod turns;
 mod waiting;
 
 #[cfg(test)]
+mod circuit_tests;
+#[cfg(test)]
 mod tests;
 
 pub use bucket::{Bucket, PARTS, Rate};
+pub use circuit::{Circuit, Circuits, Try};
 pub use pace::{METER_MS, Meter, Pace, SHRINK_ONCE_MS};
 pub use spend::{Amounts, Estimate, Month};
 pub use turns::{Turns, stride};
@@ -104,17 +108,19 @@ pub struct Passed {
     pub job: Option<Decimal>,
 }
 
-/// The rate that a connector's starts are kept to; `None` where nothing limits them.
+/// The rate that a connector's starts are kept to now: its limit, or where that is lower the rate at which they come back
+/// after an outage; `None` where nothing limits them.
 #[must_use]
-pub fn start_rate(limits: &ConnectorLimits) -> Option<Rate> {
-    limits.starts_per_minute.map(Rate::per_minute)
+pub fn start_rate(limits: &ConnectorLimits, circuits: &Circuits, now_ms: i64) -> Option<Rate> {
+    pace::lower(limits.starts_per_minute.map(Rate::per_minute), circuits.start_rate(now_ms))
 }
 
-/// The rate that a connector's requests are kept to now: its limit, or the pace that its vendor bears where that is
-/// lower; `None` where nothing limits them.
+/// The rate that a connector's requests are kept to now: the lowest of its limit, the pace that its vendor bears, and what an
+/// outage leaves; `None` where nothing limits them.
 #[must_use]
-pub fn request_rate(limits: &ConnectorLimits, pace: Option<&Pace>, now_ms: i64) -> Option<Rate> {
-    pace::lower(limits.requests_per_second.map(Rate::per_second), pace.and_then(|pace| pace.at(now_ms)))
+pub fn request_rate(limits: &ConnectorLimits, pace: Option<&Pace>, circuits: &Circuits, now_ms: i64) -> Option<Rate> {
+    let own = limits.requests_per_second.map(Rate::per_second);
+    pace::lower(pace::lower(own, pace.and_then(|pace| pace.at(now_ms))), circuits.request_rate(now_ms))
 }
 
 /// What one tenant has spent and may spend, in the present UTC month.

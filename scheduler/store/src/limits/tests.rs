@@ -221,6 +221,7 @@ mod why {
             last_check: None,
             limits: ConnectorLimits::default(),
             pace: None,
+            circuits: Circuits::default(),
             requests: Meter::default(),
             next_start_ms: None,
             next_request_ms: None,
@@ -263,9 +264,9 @@ mod why {
         );
         let over = ConnectorState::Cooling { until: When::At(NOW), reason: String::new() };
         assert_eq!(told(&start(), &with(|row| row.state = over.clone()), None), None);
-        let paused = ConnectorState::Paused { since: When::At(0), reason: "Ann".into() };
+        let paused = ConnectorState::Paused { since: When::At(0), reason: "maintenance".into() };
         let paused = with(|row| row.state = paused.clone());
-        assert_eq!(told(&start(), &paused, None), Some((WaitReason::Paused, "Ann".into(), None)));
+        assert_eq!(told(&start(), &paused, None), Some((WaitReason::Paused, "maintenance".into(), None)));
         let many = with(|row| (row.queued, row.tenants_waiting) = (9, 3));
         let in_turn = "9 queued, of 3 tenants in turn".to_owned();
         assert_eq!(told(&start(), &many, None), Some((WaitReason::FairShare, in_turn, None)));

@@ -16,6 +16,8 @@ pub enum WaitReason {
     StartRate,
     /// The connector makes as many requests a second as it may, or as its vendor bears.
     RequestRate,
+    /// The vendor does not answer: starts are held but for one that tries it, other steps are tried now and then.
+    Circuit,
     /// The connector cools until a time its vendor named.
     Cooling,
     /// The connector is parked until its free check passes.
@@ -53,6 +55,9 @@ pub fn waiting(
     let fresh = step == Step::Start && job.start_sent.is_none();
     if let Some(held) = held(&connector.state, fresh, now_ms) {
         return Some(held);
+    }
+    if let Some(away) = away(connector, step, fresh, job.due_at.map(|due| due.resolve(now_ms)), now_ms) {
+        return Some(away);
     }
     if job.due_at.is_some_and(|due| due.resolve(now_ms) > now_ms) {
         return None;
@@ -99,6 +104,24 @@ fn held(state: &ConnectorState, fresh: bool, now_ms: i64) -> Option<Waiting> {
     }
 }
 
+/// The vendor does not answer: a start is held until one tries it, another step until its own next try or its turn.
+fn away(connector: &ConnectorRow, step: Step, fresh: bool, due_ms: Option<i64>, now_ms: i64) -> Option<Waiting> {
+    let circuits = &connector.circuits;
+    let (since_ms, until_ms) = if fresh {
+        circuits.holds_starts()?;
+        (circuits.opened().map(|(_, since)| since).min()?, connector.next_start_ms)
+    } else {
+        // A start that was sent is looked for as polls are made.
+        let step = if step == Step::Start { Step::Poll } else { step };
+        let since = circuits.opened().find_map(|(open, since)| (open == step).then_some(since))?;
+        (since, due_ms.max(connector.next_request_ms))
+    };
+    let steps: Vec<&str> = circuits.opened().map(|(step, _)| step.as_str()).collect();
+    let seconds = now_ms.saturating_sub(since_ms).max(0) / 1_000;
+    let detail = format!("the vendor has not answered for {seconds} s ({})", steps.join(", "));
+    Some(Waiting { reason: WaitReason::Circuit, detail, until_ms: until_ms.filter(|until| *until > now_ms) })
+}
+
 fn over_budget(row: &TenantRow, passed: &Passed) -> Waiting {
     let unit = passed.unit.map_or("USD", longhaul_registry::Unit::as_str);
     let figure = |figure: Decimal| figure.normalize().to_string();
@@ -132,6 +155,6 @@ impl ConnectorRow {
     /// The rate its requests are kept to now; `None` where nothing limits them.
     #[must_use]
     pub fn request_rate(&self, now_ms: i64) -> Option<super::Rate> {
-        super::request_rate(&self.limits, self.pace.as_ref(), now_ms)
+        super::request_rate(&self.limits, self.pace.as_ref(), &self.circuits, now_ms)
     }
 }

@@ -1,6 +1,7 @@
 //! Claims, renewals and hand-backs over the shards.
 
 use super::Inner;
+use super::gate::Kind;
 use super::value::{Row, int, list, pack, parse, text};
 use crate::{Claim, Claimed, Job, Lease, StoreResult, limits};
 use redis::Value;
@@ -31,8 +32,7 @@ struct Raw {
 struct Asked {
     connector: String,
     tenant: String,
-    /// It is a start without a place.
-    start: bool,
+    kind: Kind,
     /// Its place in its line: the lower the sooner, over all shards.
     place: i64,
     shard: u32,
@@ -167,9 +167,9 @@ impl Inner {
         while let (Some(id), Some(connector), Some(kind), Some(place), Some(tenant)) =
             (flat.next(), flat.next(), flat.next(), flat.next(), flat.next())
         {
-            let start = int(&kind)? == 1;
+            let kind = Kind::of(int(&kind)?);
             let (connector, tenant) = (text(connector)?, text(tenant)?);
-            asked.push(Asked { connector, tenant, start, place: int(&place)?, shard, id: text(id)? });
+            asked.push(Asked { connector, tenant, kind, place: int(&place)?, shard, id: text(id)? });
         }
         let order: Vec<String> = list(row.next()?)?.into_iter().map(text).collect::<StoreResult<_>>()?;
         self.heard_return(shard, row.count()?);
@@ -182,13 +182,13 @@ impl Inner {
         let budgeted = self.budgeted();
         let mut by: BTreeMap<(String, Option<String>), Vec<Asked>> = BTreeMap::new();
         for one in asked {
-            let tenant = (one.start && budgeted.contains_key(&one.tenant)).then(|| one.tenant.clone());
+            let tenant = (one.kind == Kind::Start && budgeted.contains_key(&one.tenant)).then(|| one.tenant.clone());
             by.entry((one.connector.clone(), tenant)).or_default().push(one);
         }
         let mut raws = Vec::new();
         for ((connector, tenant), mut asked) in by {
             // Steps of jobs at the vendor before starts, which come in the order of their line or of their tenants' turns.
-            asked.sort_by(|a, b| (a.start, a.place, &a.id).cmp(&(b.start, b.place, &b.id)));
+            asked.sort_by(|a, b| (a.kind.is_new(), a.place, &a.id).cmp(&(b.kind.is_new(), b.place, &b.id)));
             let Some(tenant) = tenant else {
                 raws.extend(self.through_gate(&connector, &asked, worker, lease_ms).await?);
                 continue;
@@ -214,7 +214,7 @@ impl Inner {
         lease_ms: i64,
     ) -> StoreResult<Vec<Raw>> {
         let mark = self.nonce();
-        let jobs: Vec<(String, bool)> = asked.iter().map(|one| (one.id.clone(), one.start)).collect();
+        let jobs: Vec<(String, Kind)> = asked.iter().map(|one| (one.id.clone(), one.kind)).collect();
         let let_in = self.let_through(connector, &mark, &jobs).await?;
         let mut shards: BTreeMap<u32, Vec<String>> = BTreeMap::new();
         for one in asked.iter().filter(|one| let_in.contains(&one.id)) {
@@ -223,7 +223,7 @@ impl Inner {
         let mut raws = Vec::new();
         for (shard, ids) in shards {
             let taken = self.take(shard, worker, lease_ms, &ids).await?;
-            let missed = |one: &&Asked| one.start && one.shard == shard && ids.contains(&one.id);
+            let missed = |one: &&Asked| one.kind == Kind::Start && one.shard == shard && ids.contains(&one.id);
             let missed: Vec<String> = asked
                 .iter()
                 .filter(missed)

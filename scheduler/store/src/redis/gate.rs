@@ -6,7 +6,8 @@
 use super::Inner;
 use super::claim::NEVER;
 use super::value::{Row, list, text};
-use crate::limits::{request_rate, start_rate};
+use crate::limits::circuit::TRY_MS;
+use crate::limits::{Circuits, request_rate, start_rate};
 use crate::{Rate, StoreResult};
 use longhaul_registry::ConnectorLimits;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,9 @@ mod ask {
     pub(super) const START: u8 = 2;
     pub(super) const ANY: u8 = 4;
     pub(super) const NOTHING: u8 = 8;
+    /// A start that has its place asks too.
+    pub(super) const PLACED: u8 = 16;
+    pub(super) const NO_PLACED: u8 = 32;
 }
 
 /// Until when a connector is not asked again, as its gate said.
@@ -34,13 +38,50 @@ pub(super) struct Closed {
     starts: i64,
     /// For any step.
     steps: i64,
+    /// For starts that have their place too: an open circuit holds them.
+    tries: i64,
 }
 
 /// A job before its connector's gate.
 pub(super) struct Asks<'a> {
     pub(super) id: &'a str,
-    /// It is a start without a place.
-    pub(super) start: bool,
+    pub(super) kind: Kind,
+}
+
+/// What a job wants of its connector's gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A step of a job at the vendor.
+    Step,
+    /// A start without a place.
+    Start,
+    /// A start that has its place.
+    Placed,
+}
+
+impl Kind {
+    /// As `claim.lua` says it.
+    pub(super) fn of(code: i64) -> Self {
+        match code {
+            1 => Self::Start,
+            4 => Self::Placed,
+            _ => Self::Step,
+        }
+    }
+
+    /// It takes a place.
+    pub(super) fn is_new(self) -> bool {
+        self == Self::Start
+    }
+
+    /// As `gate.lua` reads it.
+    fn argument(self) -> &'static [u8] {
+        match self {
+            Self::Step => b"0",
+            Self::Start => b"1",
+            Self::Placed => b"4",
+        }
+    }
 }
 
 impl Inner {
@@ -52,24 +93,35 @@ impl Inner {
     /// What a claim must know of connectors.
     pub(super) fn restricted(&self) -> BTreeMap<String, u8> {
         let now = self.time.now_ms();
-        let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
         let paces = self.paces.read().unwrap_or_else(PoisonError::into_inner);
-        let names: BTreeSet<&String> = limits.connectors.keys().chain(paces.keys()).collect();
+        let circuits = self.circuits.read().unwrap_or_else(PoisonError::into_inner);
+        let names: BTreeSet<&String> = limits.connectors.keys().chain(paces.keys()).chain(circuits.keys()).collect();
+        let all_closed = Circuits::default();
         let none = ConnectorLimits::default();
         let mut restricted = BTreeMap::new();
         for name in names {
             let caps = limits.connectors.get(name).unwrap_or(&none);
+            let circuits = circuits.get(name).unwrap_or(&all_closed);
             let mut what = 0;
-            if caps.in_flight.is_some() || caps.starts_per_minute.is_some() {
+            if caps.in_flight.is_some() || start_rate(caps, circuits, now).is_some() {
                 what |= ask::START;
             }
-            if request_rate(caps, paces.get(name), now).is_some() {
+            if request_rate(caps, paces.get(name), circuits, now).is_some() {
                 what |= ask::ANY;
+            }
+            if let Some(next) = circuits.holds_starts() {
+                what |= ask::START | ask::PLACED;
+                if next > now {
+                    let one = closed.entry(name.clone()).or_default();
+                    one.tries = one.tries.max(next);
+                }
             }
             if let Some(closed) = closed.get(name).filter(|_| what != 0) {
                 what |= if closed.steps > now { ask::NOTHING } else { 0 };
                 what |= if closed.starts > now { ask::NO_START } else { 0 };
+                what |= if closed.tries > now { ask::NO_START | ask::NO_PLACED } else { 0 };
             }
             if what != 0 {
                 restricted.insert(name.clone(), what);
@@ -84,14 +136,14 @@ impl Inner {
         let mut any = false;
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         for one in closed.values_mut() {
-            for until in [&mut one.starts, &mut one.steps] {
+            for until in [&mut one.starts, &mut one.steps, &mut one.tries] {
                 if *until != 0 && *until <= now {
                     *until = 0;
                     any = true;
                 }
             }
         }
-        closed.retain(|_, one| one.starts != 0 || one.steps != 0);
+        closed.retain(|_, one| one.starts != 0 || one.steps != 0 || one.tries != 0);
         let mut over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
         let before = over.len();
         over.retain(|_, until| *until > now);
@@ -104,7 +156,7 @@ impl Inner {
     pub(super) fn gates_open(&self) -> i64 {
         let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
-        let times = closed.values().flat_map(|one| [one.starts, one.steps]).filter(|until| *until != 0);
+        let times = closed.values().flat_map(|one| [one.starts, one.steps, one.tries]).filter(|until| *until != 0);
         times.chain(over.values().copied()).min().unwrap_or(NEVER)
     }
 
@@ -124,25 +176,29 @@ impl Inner {
         let caps = self.caps(connector);
         let now = self.time.now_ms();
         let pace = self.paces.read().unwrap_or_else(PoisonError::into_inner).get(connector).copied();
+        let circuits = self.circuits_of(connector);
         let rate = |rate: Option<Rate>| rate.map_or(-1, |rate| i64::from(rate.0));
         let mut args: Vec<Vec<u8>> = vec![
             self.time.argument().to_string().into_bytes(),
             caps.in_flight.map_or(-1, i64::from).to_string().into_bytes(),
-            rate(start_rate(&caps)).to_string().into_bytes(),
-            rate(request_rate(&caps, pace.as_ref(), now)).to_string().into_bytes(),
+            rate(start_rate(&caps, &circuits, now)).to_string().into_bytes(),
+            rate(request_rate(&caps, pace.as_ref(), &circuits, now)).to_string().into_bytes(),
             mark.as_bytes().to_vec(),
+            circuits.holds_starts().unwrap_or(-1).to_string().into_bytes(),
+            TRY_MS.to_string().into_bytes(),
         ];
         for job in jobs {
-            args.extend([job.id.as_bytes().to_vec(), if job.start { b"1".to_vec() } else { b"0".to_vec() }]);
+            args.extend([job.id.as_bytes().to_vec(), job.kind.argument().to_vec()]);
         }
         let (places, buckets) = (self.names.gate(connector), self.names.buckets(connector));
         // A token that an answer lost took with it is not missed; a place is found by the leak detector.
         let mut row = Row::of(self.twice_on(&self.scripts.gate, &[&places, &buckets], &args).await?)?;
         let through: BTreeSet<String> = list(row.next()?)?.into_iter().map(text).collect::<StoreResult<_>>()?;
-        let (starts, steps, lacking) = (row.int()?, row.int()?, row.int()? == 1);
+        let (starts, steps, lacking, tries) = (row.int()?, row.int()?, row.int()? == 1, row.int()?);
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         let one = closed.entry(connector.to_owned()).or_default();
         one.steps = if steps > now { steps } else { 0 };
+        one.tries = if tries > now { tries } else { 0 };
         let starts = if starts > now { starts } else { 0 };
         one.starts = if lacking { starts.max(now + ASK_AGAIN_MS) } else { starts };
         Ok(through)

@@ -2,10 +2,10 @@
 
 use super::Inner;
 use super::amounts;
-use super::gate::Asks;
+use super::gate::{Asks, Kind};
 use super::value::{Row, int, list, maybe, pack, parse, text, write};
 use super::watch::NEW_PACE;
-use crate::limits::{Amounts, Bucket, Month, request_rate, start_rate, stride};
+use crate::limits::{Amounts, Bucket, Circuits, Month, Try, request_rate, start_rate, stride};
 use crate::{
     ConnectorRow, Estimate, JobBody, JobState, Limits, Meter, Pace, Rate, StoreResult, TenantLimits, TenantRow,
 };
@@ -68,7 +68,9 @@ impl Inner {
         let args = [self.common(shard, "")?, pack(&(connector, requests))?];
         self.link.eval(&self.scripts.meter, &[&self.names.shard(shard)], &args).await?;
         let pace = self.paces.read().unwrap_or_else(PoisonError::into_inner).get(connector).copied();
-        let Some(rate) = request_rate(&self.caps(connector), pace.as_ref(), self.time.now_ms()) else { return Ok(()) };
+        let circuits = self.circuits_of(connector);
+        let rate = request_rate(&self.caps(connector), pace.as_ref(), &circuits, self.time.now_ms());
+        let Some(rate) = rate else { return Ok(()) };
         let args = [self.time.argument().to_string(), rate.0.to_string(), requests.to_string()].map(String::into_bytes);
         self.link.eval(&self.scripts.charge, &[&self.names.buckets(connector)], &args).await?;
         Ok(())
@@ -84,11 +86,20 @@ impl Inner {
         self.wake_for(NEW_PACE).await
     }
 
-    /// Reads what paces other processes set.
+    /// Reads what paces and circuits other processes set.
     pub(super) async fn read_paces(&self) -> StoreResult<()> {
         self.paces_stale.store(false, Ordering::Release);
-        let paces = self.kept().await?.into_iter().filter_map(|(name, kept)| Some((name, kept.pace?))).collect();
+        let (mut paces, mut circuits) = (BTreeMap::new(), BTreeMap::new());
+        for (name, kept) in self.kept().await? {
+            if let Some(pace) = kept.pace {
+                paces.insert(name.clone(), pace);
+            }
+            if kept.circuits.rev > 0 {
+                circuits.insert(name, kept.circuits);
+            }
+        }
         *self.paces.write().unwrap_or_else(PoisonError::into_inner) = paces;
+        *self.circuits.write().unwrap_or_else(PoisonError::into_inner) = circuits;
         Ok(())
     }
 
@@ -234,9 +245,9 @@ impl Inner {
         &self,
         connector: &str,
         mark: &str,
-        jobs: &[(String, bool)],
+        jobs: &[(String, Kind)],
     ) -> StoreResult<BTreeSet<String>> {
-        let asks: Vec<Asks<'_>> = jobs.iter().map(|(id, start)| Asks { id, start: *start }).collect();
+        let asks: Vec<Asks<'_>> = jobs.iter().map(|(id, kind)| Asks { id, kind: *kind }).collect();
         self.ask_gate(connector, mark, &asks).await
     }
 
@@ -260,8 +271,9 @@ impl Inner {
                 .find(|(connector, state, _)| *connector == name && *state == JobState::Queued)
                 .map_or(0, |(.., count)| *count);
             let caps = limits.connectors.get(&name).cloned().unwrap_or_default();
+            let steps = request_rate(&caps, kept.pace.as_ref(), &kept.circuits, now);
             let (starts, steps) =
-                self.buckets(&name, start_rate(&caps), request_rate(&caps, kept.pace.as_ref(), now), now).await?;
+                self.buckets(&name, start_rate(&caps, &kept.circuits, now), steps, &kept.circuits, now).await?;
             rows.push(ConnectorRow {
                 state: kept.state,
                 in_flight: self.in_flight(&name).await?,
@@ -269,6 +281,7 @@ impl Inner {
                 last_check: kept.check,
                 limits: caps,
                 pace: kept.pace,
+                circuits: kept.circuits,
                 requests: self.meter(&name, now).await?,
                 next_start_ms: starts,
                 next_request_ms: steps,
@@ -301,19 +314,20 @@ impl Inner {
         Ok(u32::try_from(names.len()).unwrap_or(u32::MAX))
     }
 
-    /// When a connector's buckets let the next start and the next step through; `None` for now.
+    /// When a connector's buckets and circuits let the next start and the next step through; `None` for now.
     async fn buckets(
         &self,
         connector: &str,
         starts: Option<Rate>,
         steps: Option<Rate>,
+        circuits: &Circuits,
         now: i64,
     ) -> StoreResult<(Option<i64>, Option<i64>)> {
-        if starts.is_none() && steps.is_none() {
+        if starts.is_none() && steps.is_none() && circuits.holds_starts().is_none() {
             return Ok((None, None));
         }
         let mut cmd = redis::cmd("HMGET");
-        cmd.arg(self.names.buckets(connector)).arg(&["sl", "sa", "rl", "ra"]);
+        cmd.arg(self.names.buckets(connector)).arg(&["sl", "sa", "rl", "ra", "tt", "ta"]);
         let mut row = Row::of(self.link.run(&cmd).await?)?;
         let mut next = |rate: Option<Rate>| {
             let (level, at) = (row.maybe()?, row.maybe()?);
@@ -322,7 +336,11 @@ impl Inner {
             let bucket = parsed.map_or_else(|| Bucket::full(rate, now), |(level, at_ms)| Bucket { level, at_ms });
             Ok(Some(bucket.next_ms(rate, now)).filter(|next| *next > now))
         };
-        Ok((next(starts)?, next(steps)?))
+        let (starts, steps) = (next(starts)?, next(steps)?);
+        let number = |text: Option<String>| text.and_then(|text| text.parse::<i64>().ok());
+        let last = number(row.maybe()?).zip(number(row.maybe()?)).map(|(ticket, at_ms)| Try { ticket, at_ms });
+        let tries = circuits.next_start_ms(last).filter(|next| *next > now);
+        Ok((starts.max(tries), steps))
     }
 
     async fn meter(&self, connector: &str, now: i64) -> StoreResult<Meter> {
@@ -347,7 +365,7 @@ impl Inner {
         let mut names = Vec::new();
         for row in self.connectors().await? {
             let full = row.limits.in_flight.is_some_and(|limit| row.in_flight >= limit);
-            if row.next_request_ms.is_some_and(|next| next > now) {
+            if row.next_request_ms.is_some_and(|next| next > now) || row.circuits.hold_back(now) {
                 held.insert(row.name.clone(), 8);
             } else if full || row.next_start_ms.is_some_and(|next| next > now) {
                 held.insert(row.name.clone(), 1);

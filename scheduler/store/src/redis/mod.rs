@@ -14,6 +14,7 @@
 mod alive;
 mod amounts;
 mod cache;
+mod circuits;
 mod claim;
 mod commit;
 mod draft;
@@ -44,7 +45,7 @@ mod watch;
 mod tests;
 
 use crate::clock::Clock;
-use crate::{Changed, Durability, Limits, Pace, StoreResult};
+use crate::{Changed, Circuits, Durability, Limits, Pace, StoreResult};
 use cache::Cache;
 use link::Link;
 use names::Names;
@@ -93,6 +94,9 @@ pub(in crate::redis) struct Inner {
     over: Mutex<HashMap<String, i64>>,
     /// How fast connectors' vendors bear requests, as last heard.
     paces: RwLock<BTreeMap<String, Pace>>,
+    /// Whether connectors' vendors answer, as last heard.
+    circuits: RwLock<BTreeMap<String, Circuits>>,
+    /// Paces or circuits are others by now.
     paces_stale: std::sync::atomic::AtomicBool,
     changes: broadcast::Sender<Changed>,
     wake: Arc<Notify>,

@@ -116,6 +116,7 @@ pub(super) async fn open(url: &str, options: RedisOptions, clock: Arc<dyn Clock>
         closed: Mutex::default(),
         over: Mutex::default(),
         paces: RwLock::default(),
+        circuits: RwLock::default(),
         paces_stale: false.into(),
         changes: broadcast::channel(CHANGES).0,
         wake: Arc::new(Notify::new()),

@@ -7,12 +7,13 @@ use super::submit::Known;
 use super::value::{Row, pack, write};
 use super::{Cache, Inner, RedisStore};
 use crate::{
-    Artifact, Changed, Chore, Claim, ClaimedChore, Committed, ConnectorRow, ConnectorState, Durability, Event, Job,
-    JobFilter, JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Recount, Sketch, Store, StoreError,
-    StoreResult, StoredExchange, Submission, Submitted, TenantRow, TokenRow, Transition, UsageBy, UsageSum,
+    Artifact, Changed, Chore, Circuits, Claim, ClaimedChore, Committed, ConnectorRow, ConnectorState, Durability,
+    Event, Job, JobFilter, JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Recount, Sketch, Store,
+    StoreError, StoreResult, StoredExchange, Submission, Submitted, TenantRow, TokenRow, Transition, UsageBy, UsageSum,
 };
 use async_trait::async_trait;
 use redis::Value;
+use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{broadcast, watch};
@@ -301,6 +302,14 @@ impl Store for RedisStore {
 
     async fn set_pace(&self, connector: &str, pace: Pace) -> StoreResult<()> {
         self.inner.set_pace(connector, &pace).await
+    }
+
+    async fn circuits(&self) -> StoreResult<BTreeMap<String, Circuits>> {
+        self.inner.circuits().await
+    }
+
+    async fn set_circuits(&self, connector: &str, circuits: Circuits) -> StoreResult<bool> {
+        self.inner.set_circuits(connector, circuits).await
     }
 
     async fn tenants(&self, names: &[String]) -> StoreResult<Vec<TenantRow>> {

@@ -3,7 +3,7 @@
 use super::Inner;
 use super::draft::{apart, chore, label, lines};
 use super::value::{Row, int, list, maybe, pack, parse, text, unpack, write};
-use crate::{Chore, ClaimedChore, ConnectorState, NewEvent, Pace, StoreError, StoreResult, TokenRow};
+use crate::{Chore, Circuits, ClaimedChore, ConnectorState, NewEvent, Pace, StoreError, StoreResult, TokenRow};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -18,6 +18,8 @@ pub(super) struct Kept {
     pub(super) check: Option<Json>,
     #[serde(default)]
     pub(super) pace: Option<Pace>,
+    #[serde(default)]
+    pub(super) circuits: Circuits,
 }
 
 impl Inner {
@@ -31,6 +33,7 @@ impl Inner {
             match part {
                 "state" => one.state = parse("a connector's state", &value)?,
                 "pace" => one.pace = Some(parse("a connector's pace", &value)?),
+                "circuits" => one.circuits = parse("a connector's circuits", &value)?,
                 "check" => one.check = Some(parse("a connector's check", &value)?),
                 _ => {}
             }

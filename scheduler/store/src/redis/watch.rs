@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// In place of a shard: all of them.
 const ANY_SHARD: i64 = -1;
-/// In place of a shard: all of them, and a connector has a new pace.
+/// In place of a shard: all of them, and a connector has a new pace or other circuits.
 pub(super) const NEW_PACE: i64 = -2;
 /// Between two tries to hear again.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -115,6 +115,7 @@ pub(super) async fn listen(inner: Weak<Inner>, mut heard: PubSub, channel: Strin
         };
         if let Some(inner) = inner.upgrade() {
             tracing::info!(store = inner.link.shown, "the store's wake-ups are heard again");
+            inner.paces_stale.store(true, Ordering::Release);
             inner.look_everywhere();
             inner.wake.notify_one();
         }

@@ -3,10 +3,11 @@
 //! Everything here can be read back from the rows; after any failed group it is.
 
 use super::buckets;
+use super::circuits;
 use super::fault::{self, Done, unsigned};
 use super::lane::{Lane, Stand};
 use super::tenants::Tenants;
-use crate::limits::{Bucket, Meter, Month, Pace, Turns};
+use crate::limits::{Bucket, Circuits, Meter, Month, Pace, Try, Turns};
 use crate::{ConnectorState, JobBody, JobState, Limits, StoreError};
 use longhaul_registry::ConnectorLimits;
 use rusqlite::Connection;
@@ -42,6 +43,10 @@ pub(super) struct Conn {
     pub(super) requests: Option<Bucket>,
     /// How fast its vendor bears requests, since it refused some.
     pub(super) pace: Option<Pace>,
+    /// Whether its vendor answers.
+    pub(super) circuits: Circuits,
+    /// The last start that was let through to try its vendor.
+    pub(super) tried: Option<Try>,
     /// Its requests as they went out lately.
     pub(super) meter: Meter,
     /// Tenants with a due start that waits for its turn.
@@ -65,6 +70,8 @@ impl Conn {
             starts: None,
             requests: None,
             pace: None,
+            circuits: Circuits::default(),
+            tried: None,
             meter: Meter::default(),
             turns: Turns::default(),
             over: BTreeSet::new(),
@@ -81,13 +88,19 @@ impl Conn {
         matches!(self.state, ConnectorState::Parked { .. })
     }
 
-    /// Fresh starts are handed out. A cooling that is over is open.
+    /// Fresh starts are handed out, be it one to try the vendor.
     pub(super) fn takes_starts(&self, now_ms: i64) -> bool {
-        match self.state {
-            ConnectorState::Open => true,
-            ConnectorState::Cooling { until, .. } => until.resolve(now_ms) <= now_ms,
-            ConnectorState::Parked { .. } | ConnectorState::Paused { .. } => false,
-        }
+        self.starts_from(now_ms) <= now_ms
+    }
+
+    /// From when on fresh starts are handed out, as far as that is known. A cooling that is over is open.
+    pub(super) fn starts_from(&self, now_ms: i64) -> i64 {
+        let open = match self.state {
+            ConnectorState::Open => i64::MIN,
+            ConnectorState::Cooling { until, .. } => until.resolve(now_ms),
+            ConnectorState::Parked { .. } | ConnectorState::Paused { .. } => i64::MAX,
+        };
+        open.max(self.circuits.next_start_ms(self.tried).unwrap_or(i64::MIN))
     }
 
     /// Jobs in a state.
@@ -133,7 +146,7 @@ impl Board {
             one.check = check.map(|text| fault::parse("a connector's check", &text)).transpose()?;
             if let Some(mut before) = before.next().filter(|before| before.name == one.name) {
                 before.turns.clear();
-                (one.turns, one.meter) = (before.turns, before.meter);
+                (one.turns, one.meter, one.tried) = (before.turns, before.meter, before.tried);
             }
             one.limits = self.limits.connectors.get(&one.name).copied().unwrap_or_default();
             self.by_name.insert(one.name.clone(), self.conns.len());
@@ -142,6 +155,11 @@ impl Board {
         buckets::read(conn, |cid, rates| {
             let at = self.at_cid(cid)?;
             self.conn_mut(at)?.set_rates(rates);
+            Ok(())
+        })?;
+        circuits::read(conn, |cid, circuits| {
+            let at = self.at_cid(cid)?;
+            self.conn_mut(at)?.circuits = circuits;
             Ok(())
         })?;
         let mut rows = conn.prepare_cached("SELECT cid, state, slot, turn FROM queue")?;

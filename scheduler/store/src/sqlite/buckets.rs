@@ -7,8 +7,12 @@ use crate::limits::{Bucket, Pace, Rate, request_rate, start_rate};
 use rusqlite::Connection;
 
 impl Conn {
+    fn start_rate(&self, now_ms: i64) -> Option<Rate> {
+        start_rate(&self.limits, &self.circuits, now_ms)
+    }
+
     fn request_rate(&self, now_ms: i64) -> Option<Rate> {
-        request_rate(&self.limits, self.pace.as_ref(), now_ms)
+        request_rate(&self.limits, self.pace.as_ref(), &self.circuits, now_ms)
     }
 
     /// Steps that the request rate lets through now.
@@ -21,7 +25,7 @@ impl Conn {
 
     /// Fresh starts that the start rate lets through now.
     pub(super) fn start_tokens(&self, now_ms: i64) -> usize {
-        match (start_rate(&self.limits), self.starts) {
+        match (self.start_rate(now_ms), self.starts) {
             (None, _) => usize::MAX,
             (Some(rate), bucket) => bucket.unwrap_or_else(|| Bucket::full(rate, now_ms)).tokens(rate, now_ms),
         }
@@ -33,15 +37,17 @@ impl Conn {
         rate.zip(self.requests).map_or(now_ms, |(rate, bucket)| bucket.next_ms(rate, now_ms))
     }
 
-    /// When the start rate lets a fresh start through.
+    /// When the start rate, or an open circuit, lets a fresh start through.
     pub(super) fn next_start_ms(&self, now_ms: i64) -> i64 {
-        let rate = start_rate(&self.limits);
-        rate.zip(self.starts).map_or(now_ms, |(rate, bucket)| bucket.next_ms(rate, now_ms))
+        let rate = self.start_rate(now_ms);
+        let next = rate.zip(self.starts).map_or(now_ms, |(rate, bucket)| bucket.next_ms(rate, now_ms));
+        next.max(self.circuits.next_start_ms(self.tried).unwrap_or(now_ms))
     }
 
     /// Takes one start token.
     pub(super) fn take_start(&mut self, now_ms: i64) {
-        self.starts = start_rate(&self.limits)
+        self.starts = self
+            .start_rate(now_ms)
             .map(|rate| self.starts.unwrap_or_else(|| Bucket::full(rate, now_ms)).less(rate, now_ms, 1));
     }
 

@@ -6,7 +6,7 @@ use super::lane::{self, Lane, Stand};
 use super::row::Next;
 use super::writer::Session;
 use crate::limits::Month;
-use crate::{ConnectorState, Job, JobBody, JobState, Lease};
+use crate::{Job, JobBody, JobState, Lease};
 use std::sync::Arc;
 
 /// Most jobs of one connector that one claim moves from a waiting lane into a due one.
@@ -281,7 +281,7 @@ impl Session<'_> {
         Ok((next < i64::MAX).then_some(next.max(self.now_ms)))
     }
 
-    /// When waiting starts may run: now, at the end of a cooling, when the start rate or a new month lets one through,
+    /// When waiting starts may run: now, at the end of a cooling, when one may try the vendor, when the start rate or a new month lets one through,
     /// or at no time that is known.
     fn starts_at(&mut self, at: usize) -> Done<i64> {
         let placed = self.earliest(at, Lane::Placed)? <= self.now_ms && self.peek(at, Lane::Placed)? == i64::MIN;
@@ -296,11 +296,7 @@ impl Session<'_> {
         if first == i64::MAX {
             return Ok(first);
         }
-        Ok(match &conn.state {
-            ConnectorState::Cooling { until, .. } => first.max(until.resolve(self.now_ms)),
-            _ if conn.takes_starts(self.now_ms) => first,
-            _ => i64::MAX,
-        })
+        Ok(first.max(conn.starts_from(self.now_ms)))
     }
 }
 
@@ -312,8 +308,8 @@ pub(super) fn oldest_due(s: &mut Session<'_>) -> Done<Option<u64>> {
         if conn.is_parked() {
             continue;
         }
-        if conn.request_tokens(s.now_ms) == 0 {
-            // What waits for a limit is not late.
+        if conn.request_tokens(s.now_ms) == 0 || conn.circuits.hold_back(s.now_ms) {
+            // What waits for a limit or a vendor is not late.
             continue;
         }
         let (cid, starts) = (conn.cid, conn.takes_starts(s.now_ms));

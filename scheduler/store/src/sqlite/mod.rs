@@ -11,6 +11,7 @@
 mod board;
 mod buckets;
 mod chores;
+mod circuits;
 mod claim;
 mod commit;
 mod draft;

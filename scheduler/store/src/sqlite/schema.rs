@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 const APPLICATION_ID: i64 = 0x4c48_5131;
 
 /// The migrations, in order. The version of a file is how many it has seen.
-const MIGRATIONS: [&str; 3] = [FIRST, LIMITS, DURATIONS];
+const MIGRATIONS: [&str; 4] = [FIRST, LIMITS, DURATIONS, CIRCUITS];
 
 /// How the queue is found without looking at what cannot run: `queue.lane` says which line a job stands
 /// in, `k1` and `k2` order that line, and the one partial index holds nothing else. Finished jobs have no
@@ -136,6 +136,11 @@ CREATE TABLE durations (
   kind INTEGER NOT NULL, generation INTEGER NOT NULL, bucket INTEGER NOT NULL, count INTEGER NOT NULL,
   PRIMARY KEY (kind, generation, bucket)
 ) WITHOUT ROWID;
+";
+
+/// Whether vendors answer, by connector.
+const CIRCUITS: &str = "
+CREATE TABLE circuits (cid INTEGER PRIMARY KEY, circuits TEXT NOT NULL);
 ";
 
 /// Brings a file to the newest schema, in one transaction.

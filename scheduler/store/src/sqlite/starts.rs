@@ -4,6 +4,7 @@ use super::claim::{Pick, RawClaimed};
 use super::fault::Done;
 use super::lane::Lane;
 use super::writer::Session;
+use crate::limits::Try;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
@@ -47,7 +48,8 @@ impl Session<'_> {
             && let Some(Reverse((pick, turn))) = heads.pop()
         {
             let at = pick.at;
-            if self.board.conn(at)?.request_tokens(self.now_ms) == 0 {
+            let conn = self.board.conn(at)?;
+            if conn.request_tokens(self.now_ms) == 0 || !conn.takes_starts(self.now_ms) {
                 continue;
             }
             // Another connector may have taken of the tenant's budget since this start was looked at.
@@ -60,6 +62,7 @@ impl Session<'_> {
                 _ => {
                     if let Some(claimed) = self.lease(pick, worker, until)? {
                         jobs.push(claimed);
+                        self.tries(at)?;
                         if let Some(tid) = turn {
                             self.took_turn(at, tid)?;
                         }
@@ -112,6 +115,14 @@ impl Session<'_> {
         let conn = self.board.conn_mut(at)?;
         conn.turns.leave(tid);
         conn.over.insert(tid);
+        Ok(())
+    }
+
+    /// Where starts are held, this one tries the vendor, and no other does.
+    fn tries(&mut self, at: usize) -> Done<()> {
+        let now_ms = self.now_ms;
+        let conn = self.board.conn_mut(at)?;
+        conn.tried = conn.circuits.holds_starts().map(|ticket| Try { ticket, at_ms: now_ms });
         Ok(())
     }
 

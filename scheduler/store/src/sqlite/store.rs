@@ -6,16 +6,17 @@ use super::fault::{self, Fault, signed};
 use super::submit::{self, Entry};
 use super::writer::{Session, Weight};
 use super::{
-    Changed, SqliteStore, Store, StoreResult, buckets, chores, claim, dump, durations, ledger, load, read, retain,
-    tenants,
+    Changed, SqliteStore, Store, StoreResult, buckets, chores, circuits, claim, dump, durations, ledger, load, read,
+    retain, tenants,
 };
 use crate::{
-    Artifact, Chore, Claim, Claimed, ClaimedChore, Committed, ConnectorRow, ConnectorState, Event, Job, JobFilter,
-    JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Recount, Sketch, StoredExchange, Submission, Submitted,
-    TenantRow, TokenRow, Transition, UsageBy, UsageSum,
+    Artifact, Chore, Circuits, Claim, Claimed, ClaimedChore, Committed, ConnectorRow, ConnectorState, Event, Job,
+    JobFilter, JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Recount, Sketch, StoredExchange, Submission,
+    Submitted, TenantRow, TokenRow, Transition, UsageBy, UsageSum,
 };
 use async_trait::async_trait;
 use rusqlite::OptionalExtension;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast;
@@ -51,6 +52,16 @@ impl Store for SqliteStore {
         self.owned()?;
         let connector = connector.to_owned();
         self.writer.call(Weight::Durable, 1, move |s| buckets::set_pace(s, &connector, pace)).await
+    }
+
+    async fn circuits(&self) -> StoreResult<BTreeMap<String, Circuits>> {
+        self.writer.call(Weight::Look, 1, |s| Ok(circuits::all(s))).await
+    }
+
+    async fn set_circuits(&self, connector: &str, circuits: Circuits) -> StoreResult<bool> {
+        self.owned()?;
+        let connector = connector.to_owned();
+        self.writer.call(Weight::Lease, 1, move |s| circuits::set(s, &connector, &circuits)).await
     }
 
     async fn tenants(&self, names: &[String]) -> StoreResult<Vec<TenantRow>> {
@@ -219,6 +230,7 @@ impl Store for SqliteStore {
                 last_check: conn.check.clone(),
                 limits: conn.limits,
                 pace: conn.pace,
+                circuits: conn.circuits.clone(),
                 requests: conn.meter,
                 next_start_ms: Some(conn.next_start_ms(s.now_ms)).filter(|next| *next > s.now_ms),
                 next_request_ms: Some(conn.next_request_ms(s.now_ms)).filter(|next| *next > s.now_ms),

@@ -2,7 +2,7 @@
 
 use super::{Row, State};
 use longhaul_registry::Step;
-use longhaul_store::limits::stride;
+use longhaul_store::limits::{Try, stride};
 use longhaul_store::{Claimed, JobState, Lease, Month};
 
 impl State {
@@ -32,9 +32,18 @@ impl State {
         while claimed.len() < most
             && let Some(id) = self.next_start(now_ms)
         {
+            self.tries(&id, now_ms);
             claimed.extend(self.lease(&id, now_ms, worker, until));
         }
         claimed
+    }
+
+    /// Where starts are held, this one tries the vendor.
+    fn tries(&mut self, id: &str, now_ms: i64) {
+        let conn = self.rows.get(id).and_then(|row| self.conns.get_mut(&row.job.connector));
+        if let Some(conn) = conn {
+            conn.tried = conn.circuits.holds_starts().map(|ticket| Try { ticket, at_ms: now_ms });
+        }
     }
 
     /// Its connector is not parked and has a request token.
@@ -144,7 +153,9 @@ impl State {
             let due = row.due_ms().unwrap_or(now_ms);
             if row.owner.is_some() { due.max(row.lease_until) } else { due }
         };
-        self.rows.values().filter(could_run).map(|row| now_ms - since(row)).max()
+        let answers =
+            |row: &&Row| self.conns.get(&row.job.connector).is_none_or(|conn| !conn.circuits.hold_back(now_ms));
+        self.rows.values().filter(could_run).filter(answers).map(|row| now_ms - since(row)).max()
     }
 
     pub(super) fn renew(&mut self, lease: &Lease, until: i64) -> bool {

@@ -13,7 +13,7 @@ mod tests;
 
 use longhaul_registry::{ConnectorLimits, Step};
 use longhaul_store::clock::{Clock, StoreTime};
-use longhaul_store::limits::{Bucket, Meter, Pace, request_rate, start_rate};
+use longhaul_store::limits::{Bucket, Circuits, Meter, Pace, Try, request_rate, start_rate};
 use longhaul_store::{
     Amounts, Artifact, Changed, Chore, ConnectorState, Event, Job, JobBody, JobState, KeyRecord, Limits, Month,
     StoreError, StoredExchange, TokenRow, UsageLine, UsageRecord,
@@ -74,6 +74,9 @@ struct Conn {
     starts: Option<Bucket>,
     requests: Option<Bucket>,
     pace: Option<Pace>,
+    circuits: Circuits,
+    /// The last start that tried a vendor whose circuit holds starts.
+    tried: Option<Try>,
     meter: Meter,
     /// Each tenant's virtual time, and the present one: whoever is furthest behind starts next.
     times: BTreeMap<String, u64>,
@@ -87,31 +90,33 @@ impl Conn {
 
     /// When fresh starts are handed out; `None` while nothing but a person or a check can tell.
     fn starts_from(&self) -> Option<i64> {
-        match &self.state {
-            ConnectorState::Open => Some(i64::MIN),
-            ConnectorState::Cooling { until, .. } => Some(until.resolve(0)),
-            ConnectorState::Parked { .. } | ConnectorState::Paused { .. } => None,
-        }
+        let from = match &self.state {
+            ConnectorState::Open => i64::MIN,
+            ConnectorState::Cooling { until, .. } => until.resolve(0),
+            ConnectorState::Parked { .. } | ConnectorState::Paused { .. } => return None,
+        };
+        Some(from.max(self.circuits.next_start_ms(self.tried).unwrap_or(i64::MIN)))
     }
 
     fn next_start_ms(&self, limits: &ConnectorLimits, now_ms: i64) -> i64 {
-        start_rate(limits)
-            .map_or(now_ms, |rate| self.starts.unwrap_or_else(|| Bucket::full(rate, now_ms)).next_ms(rate, now_ms))
+        let next = start_rate(limits, &self.circuits, now_ms)
+            .map_or(now_ms, |rate| self.starts.unwrap_or_else(|| Bucket::full(rate, now_ms)).next_ms(rate, now_ms));
+        next.max(self.circuits.next_start_ms(self.tried).unwrap_or(now_ms))
     }
 
     fn next_request_ms(&self, limits: &ConnectorLimits, now_ms: i64) -> i64 {
-        request_rate(limits, self.pace.as_ref(), now_ms)
+        request_rate(limits, self.pace.as_ref(), &self.circuits, now_ms)
             .map_or(now_ms, |rate| self.requests.unwrap_or_else(|| Bucket::full(rate, now_ms)).next_ms(rate, now_ms))
     }
 
     fn take_start(&mut self, limits: &ConnectorLimits, now_ms: i64) {
-        self.starts = start_rate(limits)
+        self.starts = start_rate(limits, &self.circuits, now_ms)
             .map(|rate| self.starts.unwrap_or_else(|| Bucket::full(rate, now_ms)).less(rate, now_ms, 1));
     }
 
     fn take_requests(&mut self, limits: &ConnectorLimits, now_ms: i64, count: u32) {
         self.meter = self.meter.plus(now_ms, count);
-        self.requests = request_rate(limits, self.pace.as_ref(), now_ms)
+        self.requests = request_rate(limits, self.pace.as_ref(), &self.circuits, now_ms)
             .map(|rate| self.requests.unwrap_or_else(|| Bucket::full(rate, now_ms)).less(rate, now_ms, count));
     }
 }

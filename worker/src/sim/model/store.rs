@@ -3,9 +3,9 @@
 use super::{ModelStore, State, refused};
 use async_trait::async_trait;
 use longhaul_store::{
-    Artifact, Changed, Chore, Claim, ClaimedChore, Committed, ConnectorRow, ConnectorState, Event, Job, JobFilter,
-    JobRecord, JobState, Lease, Limits, Month, NewEvent, Pace, Record, Recount, Sketch, Store, StoreError, StoreResult,
-    StoredExchange, Submission, Submitted, TenantRow, TokenRow, Transition, UsageBy, UsageSum,
+    Artifact, Changed, Chore, Circuits, Claim, ClaimedChore, Committed, ConnectorRow, ConnectorState, Event, Job,
+    JobFilter, JobRecord, JobState, Lease, Limits, Month, NewEvent, Pace, Record, Recount, Sketch, Store, StoreError,
+    StoreResult, StoredExchange, Submission, Submitted, TenantRow, TokenRow, Transition, UsageBy, UsageSum,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -191,6 +191,7 @@ impl Store for ModelStore {
                 last_check: conn.check.clone(),
                 limits,
                 pace: conn.pace,
+                circuits: conn.circuits.clone(),
                 requests: conn.meter,
                 next_start_ms: Some(conn.next_start_ms(&limits, now_ms)).filter(|next| *next > now_ms),
                 next_request_ms: Some(conn.next_request_ms(&limits, now_ms)).filter(|next| *next > now_ms),
@@ -210,6 +211,23 @@ impl Store for ModelStore {
     async fn set_pace(&self, connector: &str, pace: Pace) -> StoreResult<()> {
         self.change(|state, _| state.conns.entry(connector.to_owned()).or_default().pace = Some(pace));
         Ok(())
+    }
+
+    async fn circuits(&self) -> StoreResult<BTreeMap<String, Circuits>> {
+        let (_, state) = self.state();
+        let some = state.conns.iter().filter(|(_, conn)| conn.circuits.rev > 0);
+        Ok(some.map(|(name, conn)| (name.clone(), conn.circuits.clone())).collect())
+    }
+
+    async fn set_circuits(&self, connector: &str, circuits: Circuits) -> StoreResult<bool> {
+        Ok(self.change(|state, _| {
+            let conn = state.conns.entry(connector.to_owned()).or_default();
+            let follows = conn.circuits.rev + 1 == circuits.rev;
+            if follows {
+                conn.circuits = circuits;
+            }
+            follows
+        }))
     }
 
     async fn tenants(&self, names: &[String]) -> StoreResult<Vec<TenantRow>> {

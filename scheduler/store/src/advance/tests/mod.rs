@@ -2,6 +2,7 @@
 
 mod examples;
 mod model;
+mod outages;
 mod pacing;
 mod signals;
 mod stops;
@@ -71,6 +72,7 @@ struct Bench {
     job: Job,
     now_ms: i64,
     outlook: Option<crate::Outlook>,
+    outage: bool,
     events: Vec<NewEvent>,
     last: Transition,
 }
@@ -81,7 +83,7 @@ impl Bench {
         let mut job = Job::queued("job_1".to_owned(), "default".to_owned(), "acme".to_owned(), &body.request);
         job.resolve(T0);
         let last = Transition::to(job.clone());
-        Self { connector, body, job, now_ms: T0, outlook: None, events: Vec::new(), last }
+        Self { connector, body, job, now_ms: T0, outlook: None, outage: false, events: Vec::new(), last }
     }
 
     fn simple() -> Self {
@@ -95,6 +97,7 @@ impl Bench {
             now_ms: self.now_ms,
             dice: 0.5,
             outlook: self.outlook.as_ref(),
+            outage: self.outage,
         }
     }
 

@@ -1,5 +1,5 @@
 -- ARGV[2] is {most, lease_ms, nonce, lost nonce, restricted, strides, tenants, quiet_ms}: restricted says of a connector, added up, 1 no
--- starts, 2 its gate is asked for a start, 4 for any step, 8 nothing at all; strides are those of tenants with a weight;
+-- starts, 2 its gate is asked for a start, 4 for any step, 8 nothing at all, 16 it is asked for a start that has its place too, 32 none of those; strides are those of tenants with a weight;
 -- tenants says of a tenant 2 its budget is asked, and of `connector<US>tenant` 1 no starts.
 -- A server that was started anew, or took another's place, may have forgotten its newest second: for quiet_ms (0: it cannot) no
 -- fresh start is handed out, so that workers can tell what they had started.
@@ -43,7 +43,7 @@ local function pick(id, m, score)
   order[given] = id
   local kind = m[KIND]
   if kind == 1 and m[SLOT] == 1 then kind = 4 end
-  if has(m[CONN], 4) or (kind == 1 and (has(m[CONN], 2) or tenants[m[TENANT]])) then
+  if has(m[CONN], 4) or (kind == 4 and has(m[CONN], 16)) or (kind == 1 and (has(m[CONN], 2) or tenants[m[TENANT]])) then
     local n = #asked
     asked[n + 1], asked[n + 2], asked[n + 3], asked[n + 4], asked[n + 5] = id, m[CONN], kind, score, m[TENANT]
     return
@@ -122,7 +122,7 @@ local function fresh()
   local heads = {}
   for _, conn in ipairs(conns) do
     if open(conn) and starts(conn) then
-      heads[#heads + 1] = {conn = conn, placed = {key = P .. 'p:' .. conn, stay = 0}}
+      if not has(conn, 32) then heads[#heads + 1] = {conn = conn, placed = {key = P .. 'p:' .. conn, stay = 0}} end
       if not has(conn, 1) then heads[#heads + 1] = {conn = conn, lines = {}} end
     end
   end
@@ -191,7 +191,7 @@ local function fresh()
     local m = load(bid)
     if bh.placed then
       -- Where the gate is asked it stays in its line for now.
-      if m and has(bh.conn, 4) then line.stay = line.stay + 1 end
+      if m and has(bh.conn, 20) then line.stay = line.stay + 1 end
       if m then pick(bid, m, best) else take(line.key, bid) end
     elseif m then
       local stride = strides[tenant] or 1000000

@@ -95,7 +95,7 @@ async fn damaged_and_foreign_files_are_refused_untouched() {
     conn.execute_batch("INSERT INTO schema_version VALUES (99, 0)").unwrap();
     drop(conn);
     let said = text(open(&newer));
-    assert!(said.contains("schema 99, this one knows 3"), "{said}");
+    assert!(said.contains("schema 99, this one knows 4"), "{said}");
 
     let torn = file.with_file_name("torn.db");
     let store = open(&torn).unwrap();
