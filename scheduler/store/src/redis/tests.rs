@@ -15,7 +15,7 @@ use crate::{Durability, RedisOptions, Store};
 use async_trait::async_trait;
 
 /// Time is turned by hand, and servers write every second.
-fn by_hand() -> RedisOptions {
+pub(super) fn by_hand() -> RedisOptions {
     RedisOptions { told_time: true, durability: Durability::Everysec, ..RedisOptions::default() }
 }
 
@@ -34,13 +34,13 @@ impl Harness for Cluster {
     }
 }
 
-struct Prefix {
-    url: String,
+pub(super) struct Prefix {
+    pub(super) url: String,
     shards: u32,
 }
 
 impl Prefix {
-    fn fresh(shards: u32) -> Self {
+    pub(super) fn fresh(shards: u32) -> Self {
         Self::at(server::shared(), shards)
     }
 
