@@ -28,4 +28,5 @@ mod moving;
 mod ops;
 mod readme;
 mod retention;
+mod segments;
 mod streams;

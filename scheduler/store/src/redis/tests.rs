@@ -7,7 +7,7 @@ mod load;
 mod opening;
 mod seals;
 mod sentinel;
-mod server;
+pub(super) mod server;
 
 use super::*;
 use crate::conformance::{Harness, Place as Ground};
@@ -44,7 +44,7 @@ impl Prefix {
         Self::at(server::shared(), shards)
     }
 
-    fn at(url: &str, shards: u32) -> Self {
+    pub(super) fn at(url: &str, shards: u32) -> Self {
         Self { url: format!("{url}?prefix=t{:016x}&shards={shards}", rand::random::<u64>()), shards }
     }
 }

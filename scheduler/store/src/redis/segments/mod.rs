@@ -133,7 +133,9 @@ struct Movable {
 /// One, as it was read.
 struct Taken {
     n: u64,
-    about: Vec<u8>,
+    /// What is said of it, as it stands there and as it reads.
+    said: Vec<u8>,
+    about: About,
     packed: Vec<u8>,
 }
 
@@ -184,13 +186,26 @@ impl Inner {
                 piece.more = true;
                 break;
             }
-            for movable in futures::future::try_join_all(chunk.iter().map(|id| self.movable(shard, id))).await? {
+            for movable in
+                futures::future::try_join_all(chunk.iter().map(|id| self.movable_if_sound(shard, id))).await?
+            {
                 piece.bytes += movable.exchanges.iter().map(|one| one.packed.len()).sum::<usize>();
                 piece.jobs.push(movable);
             }
         }
         let waits = !piece.more && (1..policy.worth).contains(&piece.bytes) && oldest > now - policy.longest_ms;
         Ok((!piece.jobs.is_empty() && !waits).then_some(piece))
+    }
+
+    /// The same as below; a job that does not read holds up no other: it has nothing to move and goes to the end of the line.
+    async fn movable_if_sound(&self, shard: u32, job: &str) -> StoreResult<Movable> {
+        match self.movable(shard, job).await {
+            Err(StoreError::Corrupt(why)) => {
+                tracing::warn!(job, "exchanges of {job} stay in memory: {why}");
+                Ok(Movable { job: job.to_owned(), top: 0, exchanges: Vec::new() })
+            }
+            other => other,
+        }
     }
 
     /// What of a job may be moved. One that is gone is told with nothing, so that it leaves the line.
@@ -208,7 +223,8 @@ impl Inner {
         none.top = numbers.last().copied().filter(|_| cut).unwrap_or(newest);
         for Kept { n, about, text } in self.kept_exchanges(job, &numbers).await? {
             if let (Text::Here(packed), Some(about)) = (text, about) {
-                none.exchanges.push(Taken { n, about, packed });
+                let read = unpack("an exchange", &about)?;
+                none.exchanges.push(Taken { n, said: about, about: read, packed });
             }
         }
         Ok(none)
@@ -226,7 +242,7 @@ impl Inner {
                 call.push((job.job.as_str(), job.top, job.exchanges.len()));
                 for (one, pointer) in job.exchanges.iter().zip(pointers) {
                     let (n, size) = (one.n.to_string(), one.packed.len().to_string());
-                    args.extend([n.into_bytes(), size.into_bytes(), one.about.clone(), pointer.clone()]);
+                    args.extend([n.into_bytes(), size.into_bytes(), one.said.clone(), pointer.clone()]);
                 }
             }
             let answer = self.point_some(piece.shard, too_late, &call, args).await?;
@@ -270,8 +286,8 @@ impl Segments {
         for Movable { job, exchanges, .. } in &piece.jobs {
             let mut of_job = Vec::with_capacity(exchanges.len());
             for one in exchanges {
-                let about: About = unpack("an exchange", &one.about)?;
-                let (offset, length) = writer.add(job, one.n, &about, &one.packed)?;
+                let (offset, length) = writer.add(job, one.n, &one.about, &one.packed)?;
+                let about = one.about.clone();
                 of_job.push(Pointer { segment: piece.id, offset, length, about }.write()?);
             }
             pointers.push(of_job);

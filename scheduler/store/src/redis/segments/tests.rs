@@ -1,6 +1,6 @@
 //! Moving on a real server, with a folder for storage.
 
-use super::super::tests::{Prefix, by_hand};
+use super::super::tests::{Prefix, by_hand, server::cluster};
 use super::super::{RedisOptions, RedisStore};
 use super::*;
 use crate::clock::{Clock, ManualClock};
@@ -172,6 +172,44 @@ async fn texts_leave_memory_and_read_as_before() {
         [("b", 2), ("end", 1)]
     );
     assert!(world.fields("job_1", 'y').await.is_empty());
+}
+
+#[tokio::test]
+async fn a_job_that_does_not_read_holds_up_no_other() {
+    let world = World::new(1).await;
+    for id in ["job_1", "job_2"] {
+        let mut hand = world.running(id).await;
+        world.record(&mut hand, &["one", "two"]).await;
+    }
+    let inner = &world.store.inner;
+    inner.link.run(redis::cmd("HSET").arg(inner.names.job("job_1")).arg("x1").arg("spoilt")).await.unwrap();
+    assert_eq!(world.moved().await.exchanges, 1);
+    assert_eq!(world.texts("job_2").await, ["one", "two"]);
+    assert!(matches!(world.store.exchanges("job_1").await, Err(StoreError::Corrupt(_))));
+}
+
+#[tokio::test]
+async fn a_cluster_moves_texts_too() {
+    let (place, clock, dir) = (Prefix::at(cluster(), 16), ManualClock::at(NOON), tempfile::tempdir().unwrap());
+    let store = opened(&place, clock.clone(), Some(storage(&dir))).await;
+    let world = World { store, clock, place, dir };
+    for at in 0..20 {
+        let id = format!("job_{at}");
+        let mut hand = world.running(&id).await;
+        world.record(&mut hand, &["one", &id]).await;
+        world.end(&mut hand, &["end"]).await;
+    }
+    assert_eq!(world.moved().await.exchanges, 60);
+    for at in 0..20 {
+        let id = format!("job_{at}");
+        assert_eq!(world.texts(&id).await, ["one", &id, "end"]);
+        assert_eq!(world.store.remove(&[id], NOON + 1).await.unwrap(), 1);
+    }
+    let objects = world.objects().len();
+    assert!(objects > 1, "several shards");
+    world.later(DAY + 1);
+    assert_eq!(world.store.sweep_exchanges().await.unwrap().let_go, u64::try_from(objects).unwrap());
+    assert!(world.objects().is_empty());
 }
 
 #[tokio::test]
