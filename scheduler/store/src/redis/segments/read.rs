@@ -41,7 +41,7 @@ impl Inner {
         let state = self.link.run(redis::cmd("HGET").arg(self.names.job(job)).arg("x")).await?;
         let Some(state) = some_bytes(state)? else { return Ok(Vec::new()) };
         let kept = self.kept_exchanges(job, &State::of(&state)?.numbers(0)).await?;
-        let found = self.from_segments(job, &kept).await?;
+        let found = self.moved_entries(job, &kept).await?;
         kept.into_iter().map(|one| one.told(job, &found)).collect()
     }
 
@@ -68,7 +68,7 @@ impl Inner {
 
     /// The entries of those whose texts lie in segments, by number. Entries of a job that moved together lie side by side: each
     /// segment is read once.
-    async fn from_segments(&self, job: &str, kept: &[Kept]) -> StoreResult<BTreeMap<u64, Found>> {
+    async fn moved_entries(&self, job: &str, kept: &[Kept]) -> StoreResult<BTreeMap<u64, Found>> {
         let mut by_segment: BTreeMap<SegmentId, Vec<(u64, Range<u64>)>> = BTreeMap::new();
         for one in kept {
             if let Text::There(at) = &one.text {
