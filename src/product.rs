@@ -11,7 +11,7 @@ use longhaul_scheduler::services::Retention;
 use longhaul_scheduler::{Api, ApiOptions, ApiParts, WorkerCheck, services};
 use longhaul_store::clock::{Clock, SystemClock};
 use longhaul_store::storage::ArtifactStorage;
-use longhaul_store::{Access, Store, StoreError};
+use longhaul_store::{Access, OpenOptions, Store, StoreError};
 use longhaul_vendors::JobVendor;
 use longhaul_worker::artifacts::{Prober, Staging};
 use longhaul_worker::collect::{Collector, Stage};
@@ -79,7 +79,8 @@ impl Product {
         let connectors = Arc::new(config.resolve(&registry)?);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let storage = ArtifactStorage::open(&config.artifacts.url, env::lookup)?;
-        let options = config.store.opening(Access::Serve, role.as_str());
+        let artifacts = Some(storage.clone());
+        let options = OpenOptions { artifacts, ..config.store.opening(Access::Serve, role.as_str()) };
         let store = longhaul_store::open(&config.store.url, options, clock.clone()).await?;
         let vendors = longhaul_vendors::catalog();
         store.set_limits(config.limits(&connectors)).await?;
@@ -168,6 +169,7 @@ impl Product {
                     usage_days: config.retention.usage_days,
                     export: config.retention.export,
                 },
+                segments_every: config.store.segments_every(),
                 require_token: !listen.ip().is_loopback(),
                 notify_private_hosts: config.notify.private_hosts.clone(),
                 staging: config.staging(),

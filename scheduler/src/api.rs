@@ -38,6 +38,8 @@ pub struct ApiOptions {
     pub public_url: String,
     /// How long things are kept.
     pub retention: Retention,
+    /// How often recorded exchanges are moved out of the store's memory (`[store] segments_every_s`); `None` where they stay.
+    pub segments_every: Option<Duration>,
     /// Refuse calls without a token. `false` only for a listener on loopback.
     pub require_token: bool,
     /// Private `host:port` that a job's `notify.url` may name, http allowed.
@@ -59,6 +61,7 @@ impl Default for ApiOptions {
             max_artifact_bytes: 4 << 30,
             public_url: String::new(),
             retention: Retention::default(),
+            segments_every: None,
             require_token: true,
             notify_private_hosts: Vec::new(),
             staging: PathBuf::from("./artifacts/.staging"),

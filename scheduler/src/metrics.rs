@@ -1,7 +1,7 @@
 //! What the scheduler counts, and the page that lists it.
 
 use longhaul_registry::Unit;
-use longhaul_store::{ConnectorRow, Durability, JobState, TenantRow};
+use longhaul_store::{ConnectorRow, Durability, JobState, Moved, Swept, TenantRow};
 use prometheus_client::encoding::{EncodeLabelSet, prometheus_text, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -120,13 +120,13 @@ const PRUNED: MetricInfo = MetricInfo {
 const SERVICE_ERRORS: MetricInfo = MetricInfo {
     name: "longhaul_service_errors_total",
     kind: "counter",
-    labels: "service: prune, recovery, gauges, recount",
+    labels: "service: prune, recovery, gauges, recount, segments",
     help: "Passes of a maintenance service that failed and will be repeated",
 };
 const DUTY: MetricInfo = MetricInfo {
     name: "longhaul_duty_held",
     kind: "gauge",
-    labels: "duty: prune, recovery, gauges, recount",
+    labels: "duty: prune, recovery, gauges, recount, segments",
     help: "1 where this process has a maintenance duty; of all schedulers on a store one has each. Whoever has gauges tells what is read from the store",
 };
 const PLACES_MENDED: MetricInfo = MetricInfo {
@@ -136,8 +136,33 @@ const PLACES_MENDED: MetricInfo = MetricInfo {
     help: "Places at a vendor that the leak detector put right: given back where no job held them, found where a job had none",
 };
 
+const EXCHANGE_BYTES: MetricInfo = MetricInfo {
+    name: "longhaul_exchange_memory_bytes",
+    kind: "gauge",
+    labels: "",
+    help: "Packed texts of recorded exchanges in Redis: those that wait to be moved and the newest of each job; told by whoever has the duty segments",
+};
+const EXCHANGE_MOVED: MetricInfo = MetricInfo {
+    name: "longhaul_exchange_moved_bytes_total",
+    kind: "counter",
+    labels: "",
+    help: "Packed texts of recorded exchanges moved from Redis into segments on artifact storage",
+};
+const SEGMENTS: MetricInfo = MetricInfo {
+    name: "longhaul_exchange_segments",
+    kind: "gauge",
+    labels: "",
+    help: "Segments on artifact storage that hold any exchange of a job; told by whoever has the duty segments",
+};
+const SEGMENTS_DELETED: MetricInfo = MetricInfo {
+    name: "longhaul_exchange_segments_deleted_total",
+    kind: "counter",
+    labels: "reason: let_go, orphan",
+    help: "Segments deleted: let_go when the last of their jobs was pruned, orphan where whoever wrote one died before it was used",
+};
+
 /// Every metric of the scheduler, in the order of the page.
-pub const METRICS: [MetricInfo; 17] = [
+pub const METRICS: [MetricInfo; 21] = [
     SUBMISSIONS,
     REQUESTS,
     REQUEST_SECONDS,
@@ -155,6 +180,10 @@ pub const METRICS: [MetricInfo; 17] = [
     SERVICE_ERRORS,
     DUTY,
     PLACES_MENDED,
+    EXCHANGE_BYTES,
+    EXCHANGE_MOVED,
+    SEGMENTS,
+    SEGMENTS_DELETED,
 ];
 
 /// What became of a submission.
@@ -228,6 +257,11 @@ struct PlaceLabels {
     change: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
+}
+
 /// A gauge of its own that can be absent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NoLabels {}
@@ -255,6 +289,10 @@ pub struct Metrics {
     service_errors: Family<ServiceLabels, Counter>,
     duties: Family<DutyLabels, Gauge>,
     places_mended: Family<PlaceLabels, Counter>,
+    exchange_bytes: Family<NoLabels, Gauge>,
+    exchange_moved: Counter,
+    segments: Family<NoLabels, Gauge>,
+    segments_deleted: Family<ReasonLabels, Counter>,
 }
 
 impl Default for Metrics {
@@ -287,6 +325,10 @@ impl Metrics {
             service_errors: Family::default(),
             duties: Family::default(),
             places_mended: Family::default(),
+            exchange_bytes: Family::default(),
+            exchange_moved: Counter::default(),
+            segments: Family::default(),
+            segments_deleted: Family::default(),
         };
         add(&mut registry, SUBMISSIONS, metrics.submissions.clone());
         add(&mut registry, REQUESTS, metrics.requests.clone());
@@ -305,6 +347,10 @@ impl Metrics {
         add(&mut registry, SERVICE_ERRORS, metrics.service_errors.clone());
         add(&mut registry, DUTY, metrics.duties.clone());
         add(&mut registry, PLACES_MENDED, metrics.places_mended.clone());
+        add(&mut registry, EXCHANGE_BYTES, metrics.exchange_bytes.clone());
+        add(&mut registry, EXCHANGE_MOVED, metrics.exchange_moved.clone());
+        add(&mut registry, SEGMENTS, metrics.segments.clone());
+        add(&mut registry, SEGMENTS_DELETED, metrics.segments_deleted.clone());
         Self { registry: Arc::new(registry), ..metrics }
     }
 
@@ -429,6 +475,26 @@ impl Metrics {
         }
     }
 
+    /// What became of recorded exchanges.
+    pub(crate) fn exchanges_moved(&self, moved: &Moved) {
+        let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        self.exchange_moved.inc_by(moved.bytes);
+        self.exchange_bytes.get_or_create(&NoLabels {}).set(gauge(moved.in_memory));
+        self.segments.get_or_create(&NoLabels {}).set(gauge(moved.segments));
+    }
+
+    pub(crate) fn segments_deleted(&self, swept: &Swept) {
+        for (reason, segments) in [("let_go", swept.let_go), ("orphan", swept.orphans)] {
+            self.segments_deleted.get_or_create(&ReasonLabels { reason }).inc_by(segments);
+        }
+    }
+
+    /// Takes away what is read of exchanges: another process tells it now.
+    pub(crate) fn clear_exchanges(&self) {
+        self.exchange_bytes.clear();
+        self.segments.clear();
+    }
+
     /// Takes away what is read from the store: another process tells it now.
     pub(crate) fn clear_readings(&self) {
         self.jobs.clear();
@@ -510,6 +576,8 @@ mod tests {
         metrics.set_oldest_due(None);
         metrics.duty("gauges", true);
         metrics.places_mended("flux", 1, 0);
+        metrics.exchanges_moved(&Moved::default());
+        metrics.segments_deleted(&Swept::default());
         metrics
     }
 

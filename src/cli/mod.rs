@@ -75,7 +75,7 @@ async fn act(cli: Cli) -> anyhow::Result<()> {
             output::line(longhaul_scheduler::openapi().trim_end());
             Ok(())
         }
-        Command::Store(command) => store::run(output, command).await,
+        Command::Store(command) => store::run(output, command, || Ok(load()?)).await,
         Command::Tokens(command) => local::tokens(load()?, output, command).await,
     }
 }

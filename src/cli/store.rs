@@ -3,8 +3,10 @@
 use super::args::Output;
 use super::exit::Exit;
 use super::output::{list, one, say, text};
+use crate::config::{Config, env};
 use clap::Subcommand;
 use longhaul_store::clock::{Clock, SystemClock};
+use longhaul_store::storage::ArtifactStorage;
 use longhaul_store::{Access, CopyProgress, Durability, OpenOptions, Store, copy, open, shown_url};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -19,6 +21,9 @@ at once, and a start that was sent is looked for before it is sent again. Artifa
 
   longhaul store copy sqlite:longhaul.db sqlite:/srv/longhaul/longhaul.db
   longhaul store copy sqlite:longhaul.db redis://db.internal:6379
+
+Of a store on Redis, recorded exchanges lie in artifact storage too: [artifacts] url of the configuration (--config) must be
+the one that the store's processes use.
 
 At the end the copy is read back: the table shows records and SHA-256 by kind on both sides. Only a copy that agrees
 can be opened; exit 1 where it does not. Then let [store] url name it, start, and keep the old one for a while.")]
@@ -37,7 +42,11 @@ const TOLD_EVERY: u64 = 20_000;
 ///
 /// # Errors
 /// Where a store cannot be opened or copied, and where the copy differs.
-pub async fn run(output: Output, command: StoreCommand) -> anyhow::Result<()> {
+pub async fn run(
+    output: Output,
+    command: StoreCommand,
+    load: impl Fn() -> anyhow::Result<Config>,
+) -> anyhow::Result<()> {
     let StoreCommand::Copy { from, to } = command;
     if from == to {
         return Err(
@@ -47,7 +56,9 @@ pub async fn run(output: Output, command: StoreCommand) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     // A copy's last word makes it whole: should a server forget its last second, what is left is half a copy and opens for nobody.
     let durability = Durability::Everysec;
-    let options = |access| OpenOptions { access, durability, name: "store copy".to_owned() };
+    let artifacts = if from.starts_with("sqlite:") && to.starts_with("sqlite:") { None } else { artifacts(&load()?)? };
+    let options =
+        |access| OpenOptions { access, durability, name: "store copy".to_owned(), artifacts: artifacts.clone() };
     let source = open(&from, options(Access::CopyFrom), clock.clone()).await?;
     let target = open(&to, options(Access::CopyInto), clock).await?;
     // What is secret in a URL is in no output.
@@ -55,6 +66,12 @@ pub async fn run(output: Output, command: StoreCommand) -> anyhow::Result<()> {
     target.close().await;
     source.close().await;
     copied
+}
+
+/// Where a fleet's store keeps recorded exchanges; `None` where no configuration says anything: a guess would put them where nobody
+/// looks for them.
+fn artifacts(config: &Config) -> anyhow::Result<Option<ArtifactStorage>> {
+    Ok(config.artifacts_named().map(|url| ArtifactStorage::open(url, env::lookup)).transpose()?)
 }
 
 async fn copied(from: &dyn Store, to: &dyn Store, from_url: &str, to_url: &str, output: Output) -> anyhow::Result<()> {
@@ -83,7 +100,7 @@ async fn copied(from: &dyn Store, to: &dyn Store, from_url: &str, to_url: &str, 
     let (from_sha256, to_sha256) = (copied.from.sha256(), copied.to.sha256());
     if output == Output::Json {
         let whole = json!({
-            "from": from_url, "to": to_url, "same": copied.agrees(), "records": copied.from.count(),
+            "from": from_url, "to": to_url, "same": copied.agrees(), "records": copied.from.count(), "lost": copied.lost,
             "from_sha256": from_sha256, "to_sha256": to_sha256, "kinds": rows,
         });
         one(output, &whole, &[]);
@@ -104,6 +121,13 @@ async fn copied(from: &dyn Store, to: &dyn Store, from_url: &str, to_url: &str, 
     }
     say(&format!("from: {} records, sha256 {from_sha256}", copied.from.count()));
     say(&format!("to:   {} records, sha256 {to_sha256}", copied.to.count()));
+    if copied.lost > 0 {
+        say(&format!(
+            "{} recorded exchanges lost their texts: artifact storage does not hold them, and the copy says so in their place; if \
+             [artifacts] url names another place than {from_url} uses, name the right one and copy again",
+            copied.lost
+        ));
+    }
     if copied.agrees() {
         say(&format!("the copy agrees; let [store] url be {to_url:?}"));
         return Ok(());

@@ -160,7 +160,11 @@ pub struct Config {
 const FIELDS: &[Field] = &[
     may(
         "store",
-        Shape::Table(&[may("url", Shape::Text), may("durability", Shape::Word(|| vec!["strict", "everysec"]))]),
+        Shape::Table(&[
+            may("url", Shape::Text),
+            may("durability", Shape::Word(|| vec!["strict", "everysec"])),
+            may("segments_every_s", Shape::Count),
+        ]),
     ),
     may("artifacts", Shape::Table(&[may("url", Shape::Text), may("max_bytes", Shape::Count)])),
     may(
@@ -402,6 +406,9 @@ impl Config {
         if self.artifacts.max_bytes == 0 {
             wrong("artifacts.max_bytes", "out_of_range", "at least 1".to_owned());
         }
+        if self.store.segments_every_s > 3_600 {
+            wrong("store.segments_every_s", "out_of_range", "from 1 to 3600 seconds, or 0 for never".to_owned());
+        }
         if self.api.max_body_bytes < 1024 {
             wrong("api.max_body_bytes", "out_of_range", "at least 1024".to_owned());
         }
@@ -480,6 +487,13 @@ impl Config {
             ));
         }
         found
+    }
+
+    /// The artifacts' place as a file or the environment says it; `None` where neither was there to say anything.
+    #[must_use]
+    pub fn artifacts_named(&self) -> Option<&str> {
+        let told = self.overridden.0.iter().any(|(path, _)| path == "artifacts.url");
+        (told || self.file.is_some()).then_some(self.artifacts.url.as_str())
     }
 
     /// What a fleet wants of the artifacts' place and this machine cannot know; `None` where all is well.

@@ -3,6 +3,7 @@
 use longhaul_registry::Problem;
 use longhaul_store::{Access, Durability, OpenOptions};
 use serde::Deserialize;
+use std::time::Duration;
 
 /// Where jobs live.
 #[derive(Clone, Debug, Deserialize)]
@@ -11,6 +12,8 @@ pub struct StoreSection {
     pub url: String,
     /// `strict` or `everysec`.
     pub durability: String,
+    /// Seconds; 0: never.
+    pub segments_every_s: u64,
 }
 
 /// Schemes of stores that many hosts share.
@@ -33,7 +36,7 @@ impl StoreSection {
     /// How a process opens it, and what the process is called where it stands in somebody's way.
     #[must_use]
     pub fn opening(&self, access: Access, name: &str) -> OpenOptions {
-        OpenOptions { access, durability: self.durability(), name: name.to_owned() }
+        OpenOptions { access, durability: self.durability(), name: name.to_owned(), artifacts: None }
     }
 
     /// What an acknowledged change is worth.
@@ -41,6 +44,12 @@ impl StoreSection {
     pub fn durability(&self) -> Durability {
         // Any other word was refused where the file was read.
         Durability::parse(&self.durability).unwrap_or_default()
+    }
+
+    /// How often recorded exchanges are moved into segments; `None` where they stay in the store, as they do in a file.
+    #[must_use]
+    pub fn segments_every(&self) -> Option<Duration> {
+        (self.segments_every_s > 0 && !self.is_embedded()).then(|| Duration::from_secs(self.segments_every_s))
     }
 
     /// What is wrong with it.

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The vendors of one job of each kind.
 const KINDS: [&str; 5] = ["flux", "runway", "elevenlabs", "claude_managed_agents", "a2a"];
 /// Every maintenance duty.
-const DUTIES: [&str; 4] = ["prune", "recovery", "gauges", "recount"];
+const DUTIES: [&str; 5] = ["prune", "recovery", "gauges", "recount", "segments"];
 /// A dead owner's duty is another's after its lease of five seconds and one more for asking; the rest is for a busy machine.
 const TAKEN_OVER: Duration = Duration::from_secs(15);
 /// A lease that no test waits for.

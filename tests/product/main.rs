@@ -29,4 +29,5 @@ mod ops;
 mod outage;
 mod readme;
 mod retention;
+mod segments;
 mod streams;

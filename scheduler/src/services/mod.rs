@@ -10,12 +10,14 @@ mod gauges;
 mod prune;
 mod recount;
 mod recovery;
+mod segments;
 
 pub use duty::Duty;
 pub use gauges::Gauges;
 pub use prune::{Prune, Retention};
 pub use recount::Recount;
 pub use recovery::Recovery;
+pub use segments::Segments;
 
 use crate::api::Api;
 use crate::metrics::Metrics;
@@ -186,12 +188,16 @@ pub fn start_all(api: &Api) -> Vec<Running> {
     let metrics = || api.metrics().clone();
     let duty = |name| Duty::new(store(), name, owner.clone());
     let prune = Prune::new(store(), api.archive.clone(), api.options.retention, metrics());
-    vec![
+    let mut running = vec![
         start_led(prune, duty(Prune::NAME), metrics()),
         start_led(Recovery::new(store()), duty(Recovery::NAME), metrics()),
         start_led(Gauges::new(store(), metrics()), duty(Gauges::NAME), metrics()),
         start_led(Recount::new(store(), metrics()), duty(Recount::NAME), metrics()),
-    ]
+    ];
+    if let Some(every) = api.options.segments_every {
+        running.push(start_led(Segments::new(store(), every, metrics()), duty(Segments::NAME), metrics()));
+    }
+    running
 }
 
 /// Stops services, all at one time; what does not end by then is left.

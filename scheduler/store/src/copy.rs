@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 
 /// Records moved in one piece.
 const PIECE: usize = 500;
+/// Pieces between two looks at what leaves the copy's memory.
+const TEND: u64 = 20;
 
 /// How far a copy is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +93,8 @@ pub struct Copied {
     pub from: Contents,
     /// What the copy told afterwards.
     pub to: Contents,
+    /// Exchanges whose texts the source could not tell, and says so in their place ([`crate::StoredExchange::lost`]).
+    pub lost: u64,
 }
 
 impl Copied {
@@ -118,17 +122,22 @@ pub async fn copy(
             "the store to copy into is not empty: it holds at least one {kind}; name a new one, or remove what it holds"
         )));
     }
-    let (mut told, mut cursor, mut end) = (Contents::default(), None, None);
-    loop {
+    let (mut told, mut cursor, mut end, mut lost) = (Contents::default(), None, None, 0);
+    for piece in 1_u64.. {
         let (mut records, next) = from.dump(cursor.as_deref(), PIECE).await?;
         for record in &records {
             told.add(record)?;
+            lost += u64::from(matches!(record, Record::Exchange(one) if one.exchange.lost().is_some()));
         }
         // The end is taken in last of all: without it the copy cannot be opened.
         end = records.pop_if(|record| matches!(record, Record::End { .. })).or(end);
         to.load(records).await?;
         progress(CopyProgress::Copied(told.count()));
         cursor = next;
+        // Nobody else tends a store that is not whole yet.
+        if piece % TEND == 0 || cursor.is_none() {
+            while to.move_exchanges().await?.is_some_and(|moved| moved.more) {}
+        }
         if cursor.is_none() {
             break;
         }
@@ -145,7 +154,7 @@ pub async fn copy(
             break;
         }
     }
-    let copied = Copied { from: told, to: copy };
+    let copied = Copied { from: told, to: copy, lost };
     if copied.agrees() {
         let end = end.ok_or_else(|| StoreError::Corrupt("the store to copy from told no end".into()))?;
         to.load(vec![end]).await?;

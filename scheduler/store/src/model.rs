@@ -507,8 +507,26 @@ pub struct StoredExchange {
     pub first_ms: i64,
     /// Last seen, milliseconds since 1970.
     pub last_ms: i64,
-    /// The exchange.
+    /// The exchange. Where its text is lost, that stands in its place: see [`StoredExchange::lost`].
     pub exchange: RawExchange,
+}
+
+/// What stands before the reason where a text is lost; no text of a vendor's begins like this.
+const LOST: &str = "longhaul: the text of this exchange is lost: ";
+
+impl StoredExchange {
+    /// Why its text is lost and what to do, where it is.
+    #[must_use]
+    pub fn lost(&self) -> Option<&str> {
+        self.exchange.text.strip_prefix(LOST)
+    }
+
+    /// What stands in the place of a text that lay in artifact storage.
+    pub(crate) fn lost_text(why: &str) -> String {
+        format!(
+            "{LOST}{why}; restore the object from a backup of artifact storage, or let [artifacts] url name the place where it is"
+        )
+    }
 }
 
 /// Work for a worker that belongs to no step: a notification out, or a connector's free check.

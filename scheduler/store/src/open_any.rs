@@ -1,6 +1,7 @@
 //! Opening a store by its URL: the one place that knows which engines there are.
 
 use crate::clock::Clock;
+use crate::storage::ArtifactStorage;
 use crate::{RedisOptions, RedisStore, SqliteOptions, SqliteStore, Store, StoreError, StoreResult};
 use std::path::Path;
 use std::sync::Arc;
@@ -59,6 +60,9 @@ pub struct OpenOptions {
     pub durability: Durability,
     /// What this process is called where it stands in somebody's way, such as `scheduler`; empty for none.
     pub name: String,
+    /// Where an engine that keeps jobs in memory puts what is large: texts of recorded exchanges. Without it they stay in memory,
+    /// and those that were moved cannot be read.
+    pub artifacts: Option<ArtifactStorage>,
 }
 
 /// One thing that was looked at.
@@ -122,8 +126,8 @@ pub async fn open(url: &str, options: OpenOptions, clock: Arc<dyn Clock>) -> Sto
     match engine(url)? {
         Engine::Sqlite(path) => open_sqlite(path.to_owned(), options.access, clock).await,
         Engine::Redis => {
-            let OpenOptions { access, durability, name } = options;
-            let options = RedisOptions { access, durability, name, ..RedisOptions::default() };
+            let OpenOptions { access, durability, name, artifacts } = options;
+            let options = RedisOptions { access, durability, name, artifacts, ..RedisOptions::default() };
             Ok(Arc::new(RedisStore::open(url, options, clock).await?))
         }
     }

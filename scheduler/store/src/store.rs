@@ -188,6 +188,32 @@ pub struct Recount {
     pub found: usize,
 }
 
+/// What became of recorded exchanges that leave an engine's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Exchanges moved by this call.
+    pub exchanges: u64,
+    /// Their packed texts, in bytes.
+    pub bytes: u64,
+    /// Packed texts in memory now, in bytes: those that wait, and those that stay because they are their job's newest.
+    pub in_memory: u64,
+    /// Segments that hold any exchange of a job.
+    pub segments: u64,
+    /// There is more to move at once.
+    pub more: bool,
+}
+
+/// Segments of exchanges that were deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Those that the last of their jobs let go of.
+    pub let_go: u64,
+    /// Those that were written and never used: whoever wrote them died.
+    pub orphans: u64,
+    /// There are more to delete at once.
+    pub more: bool,
+}
+
 /// A hint that something changed: a wake-up, never the news itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
@@ -267,6 +293,22 @@ pub trait Store: Send + Sync + 'static {
 
     /// A job's raw exchanges, in order.
     async fn exchanges(&self, job: &str) -> StoreResult<Vec<StoredExchange>>;
+
+    /// Moves recorded exchanges that have lain for a while out of the engine's memory onto artifact storage, a bounded piece;
+    /// [`Store::exchanges`] tells them as before. `None` where the engine keeps them in a file of its own, or was opened without
+    /// storage: nothing is moved.
+    ///
+    /// A text is never without a place: it leaves memory when it is durable elsewhere, and whoever dies in between has moved
+    /// nothing.
+    async fn move_exchanges(&self) -> StoreResult<Option<Moved>> {
+        Ok(None)
+    }
+
+    /// Deletes from artifact storage what [`Store::move_exchanges`] put there and no job points to any more, a bounded number; a day
+    /// after it became so.
+    async fn sweep_exchanges(&self) -> StoreResult<Swept> {
+        Ok(Swept::default())
+    }
 
     /// Wake-ups for whoever watches jobs. A receiver that lags reads the store.
     fn changes(&self) -> broadcast::Receiver<Changed>;

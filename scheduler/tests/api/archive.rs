@@ -15,17 +15,17 @@ use std::time::Duration;
 
 const MONTH: Duration = Duration::from_secs(30 * 86_400 + 1);
 
-fn archive(world: &World) -> Archive {
+fn archive<S: Store>(world: &World<S>) -> Archive {
     Archive::new(storage(world.dir.path()))
 }
 
-fn service(world: &World, retention: Retention) -> Running {
+fn service<S: Store>(world: &World<S>, retention: Retention) -> Running {
     let metrics = Metrics::new();
     start(Prune::new(world.store.clone(), archive(world), retention, metrics.clone()), metrics)
 }
 
 /// Makes passes until nothing old is left.
-async fn prune(world: &World, retention: Retention) {
+pub(crate) async fn prune<S: Store>(world: &World<S>, retention: Retention) {
     let service = service(world, retention);
     first_pass(&service).await;
     let now = world.store.now_ms().await.unwrap();
@@ -37,7 +37,7 @@ async fn prune(world: &World, retention: Retention) {
 }
 
 /// Ends a job with an artifact, an exchange and history.
-async fn finish(world: &World, id: &str) {
+pub(crate) async fn finish<S: Store>(world: &World<S>, id: &str) {
     let record = world.store.get(id).await.unwrap().unwrap();
     let artifact = Artifact {
         id: format!("art_{id}"),

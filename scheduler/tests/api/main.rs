@@ -9,6 +9,7 @@ mod batch;
 mod door;
 mod expected;
 mod reading;
+mod segments;
 mod services;
 mod signals;
 mod streams;

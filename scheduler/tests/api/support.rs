@@ -78,9 +78,9 @@ impl JobVendor for Paints {
 }
 
 /// An API with everything around it.
-pub(crate) struct World {
+pub(crate) struct World<S = SqliteStore> {
     pub(crate) dir: TempDir,
-    pub(crate) store: Arc<SqliteStore>,
+    pub(crate) store: Arc<S>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) api: Arc<Api>,
     router: Router,
@@ -154,7 +154,19 @@ impl World {
         let clock = ManualClock::at(NOON);
         let as_clock: Arc<dyn Clock> = clock.clone();
         let store = SqliteStore::open(dir.path().join("longhaul.db"), sqlite, Arc::clone(&as_clock)).unwrap();
-        let store = Arc::new(store);
+        Self::with_store(dir, clock, Arc::new(store), set, names)
+    }
+}
+
+impl<S: Store> World<S> {
+    /// On a store that is there.
+    pub(crate) fn with_store(
+        dir: TempDir,
+        clock: Arc<ManualClock>,
+        store: Arc<S>,
+        set: impl FnOnce(&mut ApiOptions),
+        names: &[&str],
+    ) -> Self {
         let mut options = ApiOptions { staging: dir.path().join("artifacts/.staging"), ..ApiOptions::default() };
         set(&mut options);
         let registry = Arc::new(Registry::builtin().unwrap());
@@ -171,7 +183,7 @@ impl World {
             vendors: BTreeMap::from([("flux".to_owned(), paints)]),
             connectors: Arc::new(connectors),
             storage: storage(dir.path()),
-            clock: as_clock,
+            clock: clock.clone(),
             options,
             metrics_sources: Vec::new(),
             worker: None,

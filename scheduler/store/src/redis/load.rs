@@ -1,6 +1,7 @@
 //! Taking in what another store told. Whoever loads is alone here: nobody opens the place before it is whole.
 
 use super::draft::{self, Booked, Line, Stand, booked_by, day, joined, label, state_code};
+use super::segments::SETTLES_MS;
 use super::submit::{KEY_MS, request_hash};
 use super::value::{Row, int, list, maybe, pack, parse, text, write};
 use super::{Inner, amounts};
@@ -182,11 +183,12 @@ impl Inner {
     }
 
     async fn load_exchanges(&self, of_job: &[ExchangeRecord]) -> StoreResult<()> {
+        let waits_since = self.time.now_ms() - SETTLES_MS;
         for ExchangeRecord { job, exchange: stored } in of_job {
             let ((fingerprint, step, route, adapter), packed) = draft::exchange(stored.exchange.clone())?;
             let about = (stored.count, stored.first_ms, stored.last_ms, step, route, adapter, &fingerprint);
             let shard = self.names.shard_of(job);
-            let args = [self.common(shard, "")?, pack(&(job, stored.n, about, &fingerprint))?, packed];
+            let args = [self.common(shard, "")?, pack(&(job, stored.n, about, &fingerprint, waits_since))?, packed];
             self.here(job, &self.on_shard(&self.scripts.load_exchange, shard, &args).await?)?;
         }
         Ok(())

@@ -8,6 +8,7 @@
 //!
 //! Keys, below a prefix (`lh` unless `?prefix=` says another):
 //! `{n}:s` a shard's state; `{n}:j:<job>` a job; `{n}:g|o|f|p:<connector>`, `{n}:l` the lines of the queue;
+//! `{n}:x…`, `{n}:s…` what moves into segments and their counts (`segments.lua`);
 //! `{n}:ev` the positions of events; `{n}:u:<day>` the ledger; `i:`, `p:`, `v:`, `a:`, `h:` idempotency keys, paths, vendors'
 //! ids, artifacts' ids and bytes; `d:` maintenance duties; `g:{<connector>}` a connector's places.
 
@@ -34,6 +35,7 @@ mod read;
 mod script;
 mod scripts;
 mod seal;
+mod segments;
 mod store;
 mod submit;
 mod time;
@@ -72,6 +74,8 @@ pub(in crate::redis) struct Inner {
     names: Names,
     scripts: Scripts,
     sealer: seal::Sealer,
+    /// Where texts of exchanges go; `None` where they stay.
+    segments: Option<segments::Segments>,
     durability: Durability,
     time: Time,
     /// This process, among those that hear each other's wake-ups.

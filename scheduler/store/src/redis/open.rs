@@ -4,10 +4,12 @@ use super::durability::{self, Meant, Seal};
 use super::link::{Link, ScanAt};
 use super::names::Names;
 use super::seal::Sealer;
+use super::segments::Segments;
 use super::time::Time;
-use super::value::{Row, pack};
+use super::value::{Row, maybe, pack};
 use super::{CHANGES, Inner, RedisStore, alive, watch};
 use crate::clock::Clock;
+use crate::storage::ArtifactStorage;
 use crate::{Access, Durability, StoreError, StoreResult};
 use std::sync::atomic::{AtomicI64, AtomicU32};
 use std::sync::{Arc, Mutex, RwLock};
@@ -39,6 +41,8 @@ pub struct RedisOptions {
     /// acknowledged may be lost with it, workers compare their journals in that time. Ten seconds where it is left out, and none
     /// where nothing can be lost.
     pub quiet: Option<Duration>,
+    /// Where texts of recorded exchanges go when they leave the server's memory; `None`: they stay.
+    pub artifacts: Option<ArtifactStorage>,
 }
 
 /// What a URL says besides the address: `?prefix=lh&shards=16&volatile=allowed&unchecked=allowed`.
@@ -97,9 +101,14 @@ pub(super) async fn open(url: &str, options: RedisOptions, clock: Arc<dyn Clock>
         }
         Access::Serve | Access::Beside => found(&link, &parameters).await?,
     };
+    let segments = match &options.artifacts {
+        Some(storage) => store_id(&link, &parameters.prefix).await?.map(|id| Segments::new(storage.clone(), &id)),
+        None => None,
+    };
     let time = if options.told_time { Time::told(clock) } else { Time::server(clock) };
     let inner = Arc::new(Inner {
         sealer: Sealer::new(seal, Arc::clone(&link), Names::new(&parameters.prefix, shards)),
+        segments,
         durability: options.durability,
         names: Names::new(&parameters.prefix, shards),
         link,
@@ -166,10 +175,17 @@ impl Inner {
 async fn found(link: &Link, parameters: &Parameters) -> StoreResult<u32> {
     let meta = Names::new(&parameters.prefix, 1).meta();
     let shards = parameters.shards.unwrap_or(if link.is_cluster() { CLUSTER_SHARDS } else { 1 });
-    for (field, value) in [("layout", LAYOUT.to_owned()), ("shards", shards.to_string())] {
+    let id = format!("{:016x}", rand::random::<u64>());
+    for (field, value) in [("layout", LAYOUT.to_owned()), ("shards", shards.to_string()), ("id", id)] {
         link.run(redis::cmd("HSETNX").arg(&meta).arg(field).arg(value)).await?;
     }
     there(link, parameters).await
+}
+
+/// The store's own id, by which its objects are told from other stores'; `None` where one that was never written to since ids were
+/// given is only read.
+async fn store_id(link: &Link, prefix: &str) -> StoreResult<Option<String>> {
+    maybe(link.run(redis::cmd("HGET").arg(Names::new(prefix, 1).meta()).arg("id")).await?)
 }
 
 /// Checks that the store that is there is the one that is meant. Answers its number of shards.

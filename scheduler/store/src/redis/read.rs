@@ -1,13 +1,13 @@
 //! What is asked.
 
 use super::Inner;
-use super::draft::{Booked, Line, day, label, state_of, unpacked};
+use super::draft::{Booked, Line, day, label, state_of};
 use super::value::{Row, bytes, int, list, maybe, parse, text, unpack};
 use crate::{
-    Artifact, Event, Job, JobBody, JobFilter, JobRecord, JobState, RawExchange, StoreError, StoreResult,
-    StoredExchange, UsageBy, UsageLine, UsageSum,
+    Artifact, Event, Job, JobBody, JobFilter, JobRecord, JobState, StoreError, StoreResult, UsageBy, UsageLine,
+    UsageSum,
 };
-use longhaul_registry::{Step, Unit};
+use longhaul_registry::Unit;
 use redis::Value;
 use rust_decimal::Decimal;
 use std::collections::BTreeMap;
@@ -256,27 +256,6 @@ impl Inner {
         (self.names.shards() > 1).then(|| u64::try_from(settled).unwrap_or(0) << 13)
     }
 
-    pub(super) async fn exchanges(&self, job: &str) -> StoreResult<Vec<StoredExchange>> {
-        let key = self.names.job(job);
-        let Some(state) = some_bytes(self.link.run(redis::cmd("HGET").arg(&key).arg("x")).await?)? else {
-            return Ok(Vec::new());
-        };
-        let (last, ..): (u64, String, u64, u64, u64, u64) = unpack("exchanges", &state)?;
-        let mut all = Vec::new();
-        let numbers: Vec<u64> = (1..=last).collect();
-        for chunk in numbers.chunks(PIECE) {
-            let fields: Vec<String> = chunk.iter().flat_map(|n| [format!("x{n}"), format!("y{n}")]).collect();
-            let mut row = Row::of(self.link.run(redis::cmd("HMGET").arg(&key).arg(&fields)).await?)?;
-            for n in chunk {
-                let (Some(about), Some(packed)) = (some_bytes(row.next()?)?, some_bytes(row.next()?)?) else {
-                    continue;
-                };
-                all.push(exchange(*n, &about, &packed)?);
-            }
-        }
-        Ok(all)
-    }
-
     pub(super) async fn artifact(&self, id: &str) -> StoreResult<Option<Artifact>> {
         let Some(holder) = maybe(self.link.run(redis::cmd("GET").arg(self.names.artifact(id))).await?)? else {
             return Ok(None);
@@ -517,17 +496,6 @@ pub(super) fn some_bytes(value: Value) -> StoreResult<Option<Vec<u8>>> {
         Value::Nil => Ok(None),
         value => bytes(value).map(Some),
     }
-}
-
-fn exchange(n: u64, about: &[u8], packed: &[u8]) -> StoreResult<StoredExchange> {
-    let (count, first_ms, last_ms, step, route, adapter, fingerprint): (u64, i64, i64, String, String, String, String) =
-        unpack("an exchange", about)?;
-    let step = Step::ALL
-        .into_iter()
-        .find(|known| known.as_str() == step)
-        .ok_or_else(|| StoreError::Corrupt(format!("an unknown step is stored: {step}")))?;
-    let exchange = RawExchange { step, route, adapter, fingerprint, text: unpacked(packed)? };
-    Ok(StoredExchange { n, count, first_ms, last_ms, exchange })
 }
 
 impl Inner {

@@ -4,6 +4,7 @@ use super::script::Script;
 
 const COMMON: &str = include_str!("lua/common.lua");
 const SERVER: &str = include_str!("lua/server.lua");
+const SEGMENTS: &str = include_str!("lua/segments.lua");
 const LEASE: &str = include_str!("lua/lease.lua");
 
 /// Every script.
@@ -43,6 +44,7 @@ pub(super) struct Scripts {
     pub(super) prune_usage: Script,
     pub(super) prune_key: Script,
     pub(super) durations: Script,
+    pub(super) segment: Script,
 }
 
 impl Default for Scripts {
@@ -56,13 +58,13 @@ impl Default for Scripts {
             take: leasing(include_str!("lua/take.lua")),
             renew: shard(include_str!("lua/renew.lua")),
             release: leasing(include_str!("lua/release.lua")),
-            commit: shard(include_str!("lua/commit.lua")),
+            commit: Script::new(&[COMMON, SEGMENTS, include_str!("lua/commit.lua")]),
             get: shard(include_str!("lua/get.lua")),
             append: shard(include_str!("lua/append.lua")),
             enqueue: shard(include_str!("lua/enqueue.lua")),
             chores: shard(include_str!("lua/chores.lua")),
             finish: shard(include_str!("lua/finish.lua")),
-            remove: shard(include_str!("lua/remove.lua")),
+            remove: Script::new(&[COMMON, SEGMENTS, include_str!("lua/remove.lua")]),
             late: shard(include_str!("lua/late.lua")),
             paths: shard(include_str!("lua/paths.lua")),
             load: shard(include_str!("lua/load.lua")),
@@ -78,6 +80,7 @@ impl Default for Scripts {
             step_down: Script::new(&[include_str!("lua/step_down.lua")]),
             meter: shard(include_str!("lua/meter.lua")),
             durations: shard(include_str!("lua/durations.lua")),
+            segment: shard(include_str!("lua/segment.lua")),
             gate: Script::new(&[include_str!("lua/gate.lua")]),
             circuits: Script::new(&[include_str!("lua/circuits.lua")]),
             decided: Script::new(&[include_str!("lua/decided.lua")]),

@@ -8,8 +8,9 @@ use super::value::{Row, pack, write};
 use super::{Cache, Inner, RedisStore};
 use crate::{
     Artifact, Changed, Chore, Circuits, Claim, ClaimedChore, Committed, ConnectorRow, ConnectorState, Durability,
-    Event, Job, JobFilter, JobRecord, JobState, Lease, Limits, NewEvent, Pace, Record, Recount, Sketch, Store,
-    StoreError, StoreResult, StoredExchange, Submission, Submitted, TenantRow, TokenRow, Transition, UsageBy, UsageSum,
+    Event, Job, JobFilter, JobRecord, JobState, Lease, Limits, Moved, NewEvent, Pace, Record, Recount, Sketch, Store,
+    StoreError, StoreResult, StoredExchange, Submission, Submitted, Swept, TenantRow, TokenRow, Transition, UsageBy,
+    UsageSum,
 };
 use async_trait::async_trait;
 use redis::Value;
@@ -210,6 +211,14 @@ impl Store for RedisStore {
 
     async fn exchanges(&self, job: &str) -> StoreResult<Vec<StoredExchange>> {
         self.inner.exchanges(job).await
+    }
+
+    async fn move_exchanges(&self) -> StoreResult<Option<Moved>> {
+        self.inner.move_exchanges().await
+    }
+
+    async fn sweep_exchanges(&self) -> StoreResult<Swept> {
+        self.inner.sweep_exchanges().await
     }
 
     fn changes(&self) -> broadcast::Receiver<Changed> {

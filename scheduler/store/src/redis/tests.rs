@@ -7,7 +7,7 @@ mod load;
 mod opening;
 mod seals;
 mod sentinel;
-mod server;
+pub(super) mod server;
 
 use super::*;
 use crate::conformance::{Harness, Place as Ground};
@@ -15,7 +15,7 @@ use crate::{Durability, RedisOptions, Store};
 use async_trait::async_trait;
 
 /// Time is turned by hand, and servers write every second.
-fn by_hand() -> RedisOptions {
+pub(super) fn by_hand() -> RedisOptions {
     RedisOptions { told_time: true, durability: Durability::Everysec, ..RedisOptions::default() }
 }
 
@@ -34,17 +34,17 @@ impl Harness for Cluster {
     }
 }
 
-struct Prefix {
-    url: String,
+pub(super) struct Prefix {
+    pub(super) url: String,
     shards: u32,
 }
 
 impl Prefix {
-    fn fresh(shards: u32) -> Self {
+    pub(super) fn fresh(shards: u32) -> Self {
         Self::at(server::shared(), shards)
     }
 
-    fn at(url: &str, shards: u32) -> Self {
+    pub(super) fn at(url: &str, shards: u32) -> Self {
         Self { url: format!("{url}?prefix=t{:016x}&shards={shards}", rand::random::<u64>()), shards }
     }
 }

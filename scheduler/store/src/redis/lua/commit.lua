@@ -6,29 +6,38 @@
 -- {2, head, rev, seq, kills} where another revision stands, {3} where the lease is another's,
 -- {4} where nothing stands in the way and nothing was to be written, {5, why} where it failed: the others are written all the same.
 local FIRST, MOST, BYTES = 16, tonumber(A[6]), tonumber(A[7])
+-- Counts the bytes of texts that lie here.
+local function held(by) note('xb', (number_of('xb') or 0) + by) end
 local function drop(key, x)
   -- From the middle: how a job began and how it stands are what people look for.
   while x[3] > MOST or x[4] > BYTES do
     local from = x[3] > FIRST and x[5] or x[6]
     if from <= FIRST and x[3] > FIRST then from = FIRST + 1 end
-    local gone
+    -- What lies in segments takes none of the bytes.
+    local skips = x[3] <= MOST and from <= (x[7] or 0)
+    if skips then from = x[7] + 1 end
+    local gone, pointer
     while from < x[1] do
       gone = call('HSTRLEN', key, 'y' .. from)
-      if gone > 0 then break end
+      pointer = gone == 0 and call('HGET', key, 'z' .. from)
+      if gone > 0 or pointer then break end
       from = from + 1
     end
     if from >= x[1] then return end
-    call('HDEL', key, 'x' .. from, 'y' .. from)
+    call('HDEL', key, 'x' .. from, 'y' .. from, 'z' .. from)
+    if pointer then drop_pointer(key, pointer) end
+    held(-gone)
     x[3], x[4] = x[3] - 1, x[4] - gone
-    if from > FIRST then x[5] = from + 1 else x[6] = from + 1 end
+    if not skips then x[from > FIRST and 5 or 6] = from + 1 end
   end
 end
 -- Records exchanges; answers the number of the last.
 local function record(id, list, texts)
   local key = jkey(id)
   local x = call('HGET', key, 'x')
-  -- {last number, its fingerprint, how many, bytes, lowest droppable, lowest droppable of the first}
-  x = x and cmsgpack.unpack(x) or {0, '', 0, 0, FIRST + 1, 2}
+  -- {last number, its fingerprint, how many, bytes of texts here, lowest droppable, lowest droppable of the first, up to which
+  -- number texts have moved into segments}
+  x = x and cmsgpack.unpack(x) or {0, '', 0, 0, FIRST + 1, 2, 0}
   for i = 1, #list do
     local e = list[i]
     if x[1] > 0 and x[2] == e[1] then
@@ -38,7 +47,10 @@ local function record(id, list, texts)
     else
       x[1], x[2], x[3], x[4] = x[1] + 1, e[1], x[3] + 1, x[4] + #ARGV[texts + i]
       call('HSET', key, 'x' .. x[1], cmsgpack.pack({1, now, now, e[2], e[3], e[4], e[1]}), 'y' .. x[1], ARGV[texts + i])
+      held(#ARGV[texts + i])
       drop(key, x)
+      -- The first that is neither moved nor the newest: from now on there is something to move.
+      if x[1] == (x[7] or 0) + 2 then put(P .. 'xq', id, now) end
     end
   end
   call('HSET', key, 'x', cmsgpack.pack(x))
@@ -117,7 +129,10 @@ local function apply(c, m, at)
     freed = slot(id, m, c[11])
     unlease(id, m)
   end
-  if c[13] >= 0 then put(P .. 'fin', id, c[13])
+  if c[13] >= 0 then
+    put(P .. 'fin', id, c[13])
+    -- Of a job that ended the newest moves too.
+    if raw > 0 or call('HEXISTS', jkey(id), 'x') == 1 then put(P .. 'xq', id, now) end
   elseif had_none then take(P .. 'fin', id) end
   if c[19] then add(id, c[19]) end
   local relieved = 0

@@ -14,6 +14,10 @@ for i = 2, #C, 2 do
     call('ZREM', P .. 'fin', id)
     for _, label in ipairs(C[i + 1]) do call('ZREM', P .. 'lb:' .. label, id) end
     call('HDEL', P .. 'm', id)
+    local x = call('HMGET', jkey(id), 'x', 'zs')
+    if x[1] then note('xb', (number_of('xb') or 0) - cmsgpack.unpack(x[1])[4]) end
+    for segment, many in pairs(x[2] and cmsgpack.unpack(x[2]) or {}) do unpoint(segment, many) end
+    take(P .. 'xq', id)
     call('UNLINK', jkey(id))
     gone[#gone + 1] = id
   end

@@ -59,7 +59,7 @@ pub(super) fn shared() -> &'static str {
 }
 
 /// The URL of a Cluster of three primaries that the tests share.
-pub(super) fn cluster() -> &'static str {
+pub(in crate::redis) fn cluster() -> &'static str {
     static URL: OnceLock<String> = OnceLock::new();
     URL.get_or_init(|| {
         let nodes = make_cluster(0);
