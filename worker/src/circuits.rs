@@ -72,9 +72,9 @@ impl Teller {
         }
     }
 
-    /// Whether the circuit that this outcome's call counts for is open, as last heard.
+    /// Whether an open circuit spares this outcome's job, as last heard.
     pub(crate) fn outage(&self, connector: &str, outcome: &Outcome) -> bool {
-        self.known().circuits.get(connector).is_some_and(|circuits| circuits.is_open(outcome.circuit()))
+        self.known().circuits.get(connector).is_some_and(|circuits| circuits.spare(outcome.circuit()))
     }
 
     /// Tells of calls until told to stop. What cannot be told now is told later.

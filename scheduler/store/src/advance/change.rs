@@ -27,8 +27,8 @@ pub struct Rules<'a> {
     pub dice: f64,
     /// What is known of its end; `None`: nothing, and nothing is remembered of it.
     pub outlook: Option<&'a Outlook>,
-    /// The circuit that the outcome's calls count for ([`super::Outcome::circuit`]) is open: a fault of the vendor's is charged to
-    /// no job.
+    /// An open circuit spares what the outcome's call counts for ([`crate::Circuits::spare`], [`super::Outcome::circuit`]): a
+    /// fault of the vendor's is charged to no job.
     pub outage: bool,
 }
 

@@ -172,6 +172,13 @@ impl Circuits {
         self.of(step).is_open()
     }
 
+    /// No job is charged for a fault at this step: its circuit is open, or that of polls, which slows every step, or, for a
+    /// start, one that holds starts. Those meet too few calls to open their own.
+    #[must_use]
+    pub fn spare(&self, step: Step) -> bool {
+        self.is_open(step) || self.is_open(Step::Poll) || (step == Step::Start && self.holds_starts().is_some())
+    }
+
     /// Steps whose circuit is open, and since when.
     pub fn opened(&self) -> impl Iterator<Item = (Step, i64)> + '_ {
         self.steps.iter().filter_map(|(step, circuit)| match circuit {

@@ -92,6 +92,18 @@ fn one_start_at_a_time_tries_and_free_calls_go_first() {
 }
 
 #[test]
+fn what_an_outage_slows_is_charged_to_nobody() {
+    let spared = |open: Step| {
+        let circuits = told(open, &[(0, 0, 5), (2_000, 0, 5)]);
+        Step::ALL.into_iter().filter(|step| circuits.spare(*step)).collect::<Vec<_>>()
+    };
+    assert_eq!(spared(Step::Poll), Step::ALL);
+    assert_eq!(spared(Step::Start), [Step::Start]);
+    assert_eq!(spared(Step::Outputs), [Step::Start, Step::Outputs], "a start that tries is no job's own fault");
+    assert_eq!((spared(Step::Answer), spared(Step::Cancel)), (vec![Step::Answer], vec![Step::Cancel]));
+}
+
+#[test]
 fn they_come_back_spread_out() {
     let limits = ConnectorLimits { in_flight: None, starts_per_minute: Some(600), requests_per_second: Some(10) };
     let rates = |circuits: &Circuits, at: i64| {

@@ -206,7 +206,7 @@ fn a_budget_met_exactly_is_met() {
 
 mod why {
     use super::*;
-    use crate::conformance::{into, job, submission};
+    use crate::conformance::{into, job, sent, submission};
     use crate::{ConnectorRow, ConnectorState, Job, JobState, When};
     use longhaul_registry::Step;
 
@@ -273,6 +273,38 @@ mod why {
         let mut later = start();
         later.due_at = Some(When::At(NOW + 1));
         assert_eq!(told(&later, &full, None), None, "it is not due");
+    }
+
+    fn away(step: Step, next_ms: i64) -> Circuits {
+        let circuit = Circuit::Open { since_ms: NOW - 90_500, tries: 3, next_ms };
+        Circuits { rev: 1, steps: [(step, circuit)].into() }
+    }
+
+    #[test]
+    fn a_vendor_that_does_not_answer_is_said_whether_a_step_is_due_or_not() {
+        let words = |step: &str| format!("the vendor has not answered for 90 s ({step})");
+        let starts = with(|row| {
+            row.circuits = away(Step::Start, NOW + 700);
+            (row.next_start_ms, row.in_flight, row.limits.in_flight) = (Some(NOW + 700), 24, Some(24));
+        });
+        let held = Some((WaitReason::Circuit, words("start"), Some(NOW + 700)));
+        assert_eq!(told(&start(), &starts, None), held, "before any place");
+        let mut later = start();
+        later.due_at = Some(When::At(NOW + 1));
+        assert_eq!(told(&later, &starts, None), held);
+        let mut poll = into(&start(), JobState::Running, Some((Step::Poll, 0)));
+        poll.resolve(NOW);
+        assert_eq!(told(&poll, &starts, None), None, "polls are answered");
+        let polls = with(|row| row.circuits = away(Step::Poll, NOW));
+        assert_eq!(told(&poll, &polls, None), Some((WaitReason::Circuit, words("poll"), None)));
+        poll.due_at = Some(When::At(NOW + 9_000));
+        assert_eq!(told(&poll, &polls, None), Some((WaitReason::Circuit, words("poll"), Some(NOW + 9_000))));
+        // A start that was sent is looked for, which is a look as polls are.
+        let mut lost = sent(&start());
+        lost.resolve(NOW);
+        assert_eq!(told(&lost, &polls, None).map(|told| told.0), Some(WaitReason::Circuit));
+        let cancels = with(|row| row.circuits = away(Step::Cancel, NOW));
+        assert_eq!(told(&start(), &cancels, None), None);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Random calls against limits: what was handed out is never more than they allow, nothing that they allow is held back,
 //! and what is spent and set aside is what a simple model says, with restarts in between.
 
-use crate::clock::ManualClock;
+use crate::clock::{Clock, ManualClock};
 use crate::conformance::{Place, into, job, sent, submission};
+use crate::limits::circuit::TRY_MS;
 use crate::{
-    Amounts, Claimed, Committed, Estimate, JobState, Limits, Store, TenantLimits, Transition, UsageLine, When,
+    Amounts, Circuit, Claimed, Committed, Estimate, JobState, Limits, Store, TenantLimits, Transition, UsageLine, When,
 };
 use longhaul_registry::{ConnectorLimits, Step, Unit, UsageSource};
 use proptest::prelude::*;
@@ -21,13 +22,22 @@ const TENANTS: [&str; 3] = ["rich", "poor", "unit"];
 /// A call, or time passing.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
-    Submit { connector: usize, tenant: usize, dimes: u8, priority: i8 },
+    Submit {
+        connector: usize,
+        tenant: usize,
+        dimes: u8,
+        priority: i8,
+    },
     Claim(u8),
     End(u8, u8),
     Refuse(u8),
     Book(u8, u8),
     Wait(u16),
     Restart,
+    /// A connector's vendor is away, to be tried so much later.
+    Away(usize, u16),
+    /// It is back; all at once, or spread out.
+    Back(usize, bool),
 }
 
 /// Any sequence of them.
@@ -45,6 +55,8 @@ fn act() -> impl Strategy<Value = Act> {
         2 => (any::<u8>(), 0..8_u8).prop_map(|(at, dimes)| Act::Book(at, dimes)),
         3 => (1..1_500_u16).prop_map(Act::Wait),
         1 => Just(Act::Restart),
+        1 => (0..3_usize, 0..3_000_u16).prop_map(|(connector, ms)| Act::Away(connector, ms)),
+        1 => (0..3_usize, any::<bool>()).prop_map(|(connector, spread)| Act::Back(connector, spread)),
     ]
 }
 
@@ -92,6 +104,8 @@ struct Run {
     jobs: BTreeMap<String, Known>,
     /// When starts, and any steps, were handed out, by connector.
     starts: Vec<(usize, i64)>,
+    /// Connectors whose vendor is away, and when a start may try it.
+    away: BTreeMap<usize, i64>,
 }
 
 impl Run {
@@ -143,6 +157,7 @@ impl Run {
         // A store may ask connectors in an order of its own, so that the answer's order need not be the one of granting.
         let left: Vec<&Claimed> = claim.jobs.iter().collect();
         assert!(self.grants(&left), "in no order are these covered and their tenants' first: {:?}", claim.jobs);
+        self.one_tries(&claim);
         self.starts.extend(claim.jobs.iter().map(|one| (self.jobs[&one.job.id].connector, claim.now_ms)));
         if claim.jobs.is_empty() {
             assert_ne!(claim.next_due, Some(Duration::ZERO), "a claimer would go round and round");
@@ -150,6 +165,24 @@ impl Run {
         if claim.jobs.len() < most {
             self.nothing_is_held_back(claim.now_ms).await;
         }
+    }
+
+    /// Of a connector whose vendor is away at most one start goes, when it may try, and the next after its time to tell.
+    fn one_tries(&mut self, claim: &crate::Claim) {
+        for (connector, from) in &mut self.away {
+            let tries = claim.jobs.iter().filter(|one| self.jobs[&one.job.id].connector == *connector).count();
+            assert!(tries == 0 || (tries == 1 && claim.now_ms >= *from), "{tries} before {from} at {}", claim.now_ms);
+            if tries == 1 {
+                *from = claim.now_ms + TRY_MS;
+            }
+        }
+    }
+
+    async fn set_circuit(&self, connector: usize, circuit: Circuit) {
+        let mut circuits = self.store().circuits().await.unwrap().remove(CONNECTORS[connector]).unwrap_or_default();
+        circuits.rev += 1;
+        circuits.steps.insert(Step::Start, circuit);
+        assert!(self.store().set_circuits(CONNECTORS[connector], circuits).await.unwrap());
     }
 
     /// Marks these as claimed, in an order in which each is covered by what its tenant has left, and the first that its tenant
@@ -254,7 +287,24 @@ impl Run {
                 self.commit(at, |known, transition| book(known, transition, dimes, UsageSource::Computed)).await;
             }
             Act::Wait(ms) => self.clock.advance(Duration::from_millis(ms.into())),
-            Act::Restart => self.restart().await,
+            Act::Restart => {
+                self.restart().await;
+                // Which start tried last a store may keep in memory: after a restart another may.
+                let now_ms = self.clock.wall_ms();
+                self.away.values_mut().for_each(|from| *from = (*from).min(now_ms));
+            }
+            Act::Away(connector, ms) => {
+                let now_ms = self.clock.wall_ms();
+                let next_ms = now_ms + i64::from(ms);
+                self.set_circuit(connector, Circuit::Open { since_ms: now_ms, tries: 0, next_ms }).await;
+                self.away.insert(connector, next_ms);
+            }
+            Act::Back(connector, spread) => {
+                let now_ms = self.clock.wall_ms();
+                let back_ms = spread.then_some(now_ms);
+                self.set_circuit(connector, Circuit::Closed { ok: 0, failed: 0, since_ms: now_ms, back_ms }).await;
+                self.away.remove(&connector);
+            }
         }
     }
 
@@ -315,7 +365,7 @@ pub(crate) fn two_connectors_and_one_budget() -> Vec<Act> {
 /// Puts a store through acts, and compares.
 pub(crate) async fn check(place: Box<dyn Place>, acts: Vec<Act>) {
     let clock = ManualClock::at(1_796_040_000_000);
-    let mut run = Run { place, clock, store: None, jobs: BTreeMap::new(), starts: Vec::new() };
+    let mut run = Run { place, clock, store: None, jobs: BTreeMap::new(), starts: Vec::new(), away: BTreeMap::new() };
     run.restart().await;
     for act in acts {
         run.act(act).await;
