@@ -52,6 +52,7 @@ impl Ender {
         let backend = StoreBackend::new(Claiming {
             store: self.inner.store.clone(),
             worker: name.clone(),
+            concurrency,
             slots: Arc::new(Semaphore::new(concurrency)),
             lease: LEASE,
             leases: Leases::new(self.inner.clock.clone()),

@@ -32,6 +32,8 @@ const CLAIM_AT_MOST: usize = 64;
 /// No sleep of a worker between two claims is longer: what no wake-up tells of, such as another worker's death, costs
 /// this much.
 pub const LONGEST_SLEEP: Duration = Duration::from_millis(1000);
+/// How long a claim waits for company at most.
+const GATHER: Duration = Duration::from_millis(2);
 /// A store that is away is asked again this often at least.
 const AWAY_AT_MOST: Duration = Duration::from_secs(2);
 
@@ -49,6 +51,8 @@ pub struct Claiming {
     /// The worker's own, unique name.
     pub worker: String,
     /// Steps at one time.
+    pub concurrency: usize,
+    /// A permit for each.
     pub slots: Arc<Semaphore>,
     /// Length of a lease.
     pub lease: Duration,
@@ -79,12 +83,13 @@ impl Loop {
             if let Some(slot) = self.ready.pop_front() {
                 return Some((Ok(slot), self));
             }
-            let Claiming { store, slots, stop, .. } = &self.claiming;
+            let Claiming { store, slots, stop, concurrency, .. } = &self.claiming;
             let first = tokio::select! {
                 biased;
                 () = stop.cancelled() => return None,
                 permit = slots.clone().acquire_owned() => permit.ok()?,
             };
+            gather(slots, *concurrency).await;
             let free = slots.available_permits().min(CLAIM_AT_MOST - 1);
             let mut permits = vec![first];
             permits.extend((0..free).map_while(|_| slots.clone().try_acquire_owned().ok()));
@@ -122,6 +127,16 @@ impl Loop {
                 }
             }
         }
+    }
+}
+
+/// Where nearly all slots are taken, gives others a moment to come free: steps end by the dozen, and a claim for each of them
+/// costs the store more than the steps do. An idle worker never waits.
+async fn gather(slots: &Semaphore, all: usize) {
+    let some = all.min(CLAIM_AT_MOST) / 4;
+    if slots.available_permits() + 1 < some {
+        let wanted = u32::try_from(some).unwrap_or(1);
+        drop(tokio::time::timeout(GATHER, slots.acquire_many(wanted)).await);
     }
 }
 

@@ -154,6 +154,7 @@ impl Worker {
         let backend = StoreBackend::new(Claiming {
             store: store.clone(),
             worker: name.clone(),
+            concurrency: parts.concurrency,
             slots,
             lease: parts.lease,
             leases: leases.clone(),

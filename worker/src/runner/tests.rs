@@ -385,6 +385,7 @@ async fn a_wake_up_from_before_the_look_is_no_reason_to_sleep_through_the_next()
     let mut backend = StoreBackend::new(Claiming {
         store: bench.store.clone(),
         worker: "this".to_owned(),
+        concurrency: 4,
         slots: Arc::new(tokio::sync::Semaphore::new(4)),
         lease: Duration::from_secs(5),
         leases: Leases::new(clock.clone()),

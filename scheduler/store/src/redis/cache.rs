@@ -11,8 +11,8 @@ const BYTES: usize = 48 << 20;
 
 struct Known {
     rev: u64,
-    /// The head, while this process is the one that wrote it last.
-    job: Option<Box<Job>>,
+    /// The head at that revision, as the store has it.
+    job: Option<Arc<Job>>,
     body: Arc<JobBody>,
     /// The vendor's id that is known to be this job's.
     vendor_id: Option<String>,
@@ -29,10 +29,14 @@ pub(super) struct Cache {
 
 impl Cache {
     /// A job at a revision, with its body.
-    pub(super) fn take(&mut self, id: &str, rev: u64) -> Option<(Job, Arc<JobBody>)> {
-        let known = self.known.get_mut(id).filter(|known| known.rev == rev)?;
-        let job = known.job.take()?;
-        Some((*job, Arc::clone(&known.body)))
+    pub(super) fn whole(&self, id: &str, rev: u64) -> Option<(Arc<Job>, Arc<JobBody>)> {
+        let known = self.known.get(id).filter(|known| known.rev == rev)?;
+        Some((known.job.clone()?, Arc::clone(&known.body)))
+    }
+
+    /// A job's head at a revision.
+    pub(super) fn job(&self, id: &str, rev: u64) -> Option<Arc<Job>> {
+        self.known.get(id).filter(|known| known.rev == rev)?.job.clone()
     }
 
     pub(super) fn body(&self, id: &str) -> Option<Arc<JobBody>> {
@@ -66,13 +70,13 @@ impl Cache {
         }
     }
 
-    /// The head that was written last, where the body is known.
-    pub(super) fn wrote(&mut self, job: &Job, rev: u64) {
+    /// The head as the store has it at a revision, where the body is known.
+    pub(super) fn saw(&mut self, job: &Job, rev: u64) {
         if job.step.is_none() {
             self.forget(&job.id);
         } else if let Some(known) = self.known.get_mut(&job.id) {
             known.rev = rev;
-            known.job = Some(Box::new(job.clone()));
+            known.job = Some(Arc::new(job.clone()));
         }
     }
 

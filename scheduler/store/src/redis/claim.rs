@@ -1,8 +1,8 @@
 //! Claims, renewals and hand-backs over the shards.
 
-use super::Inner;
 use super::gate::Kind;
 use super::value::{Row, int, list, pack, parse, text};
+use super::{Inner, quiet};
 use crate::{Claim, Claimed, Job, Lease, StoreResult, limits};
 use redis::Value;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -274,10 +274,10 @@ impl Inner {
         for raw in raws {
             let at = jobs.len();
             jobs.push(None);
-            let known = if raw.head.is_empty() { self.cache().take(&raw.id, raw.rev) } else { None };
+            let known = if raw.head.is_empty() { self.cache().whole(&raw.id, raw.rev) } else { None };
             let body = if raw.head.is_empty() { None } else { self.cache().body(&raw.id) };
             match known {
-                Some((job, body)) => set(&mut jobs, at, claimed(raw, job, body)),
+                Some((job, body)) => set(&mut jobs, at, claimed(raw, Job::clone(&job), body)),
                 None if raw.head.is_empty() => missing.push((at, raw)),
                 None => {
                     let read = self.read_texts(&raw, body);
@@ -286,9 +286,9 @@ impl Inner {
             }
         }
         let reads = missing.into_iter().map(|(at, mut raw)| async move {
-            let mut row =
-                Row::of(self.link.run(redis::cmd("HMGET").arg(self.names.job(&raw.id)).arg(&["h", "b"])).await?)?;
-            (raw.head, raw.body) = (row.maybe()?.unwrap_or_default(), row.maybe()?.unwrap_or_default());
+            if let Some((head, body)) = self.texts_of(&raw.id).await? {
+                (raw.head, raw.body) = (head, body);
+            }
             StoreResult::Ok((at, raw))
         });
         for (at, raw) in futures::future::try_join_all(reads).await? {
@@ -302,7 +302,7 @@ impl Inner {
     /// A head and a body out of their texts. One that does not read stays leased and is not run.
     fn read_texts(&self, raw: &Raw, body: Option<Arc<crate::JobBody>>) -> Option<(Job, Arc<crate::JobBody>)> {
         let read = || {
-            let job: Job = parse("a job's head", &raw.head)?;
+            let job = quiet::head(&raw.head)?;
             let body = match body {
                 Some(body) => body,
                 None => {
@@ -311,6 +311,7 @@ impl Inner {
                     body
                 }
             };
+            self.cache().saw(&job, raw.rev);
             StoreResult::Ok((job, body))
         };
         read()

@@ -2,7 +2,7 @@
 
 use super::draft::{self, Change, More, Reserve, Stand, artifacts, book, lines, some, state_code};
 use super::value::{Row, maybe, pack, parse, write};
-use super::{Inner, amounts, submit};
+use super::{Inner, amounts, quiet, submit};
 use crate::{Committed, Job, JobBody, JobState, Lease, StoreError, StoreResult, Transition};
 use std::sync::Arc;
 
@@ -94,7 +94,9 @@ impl Inner {
         let adds = matches!(claimed, IdClaim::New | IdClaim::Mine);
         self.claim_artifacts(&job, &found, now).await?;
         let stand = Stand::of(&job, now);
-        let head = write("a job's head", &job)?;
+        let before = if fence < 0 { None } else { self.cache().job(id, rev) };
+        let quiet = before.map(|before| quiet::change(&before, &job)).transpose()?.flatten();
+        let head = if quiet.is_some() { String::new() } else { write("a job's head", &job)? };
         let mut told = Vec::with_capacity(chores.len() * 2);
         for one in &chores {
             let (connector, text) = draft::chore(one)?;
@@ -130,6 +132,7 @@ impl Inner {
             fields: some(fields),
             reserve,
             more: Some(more).filter(|more| *more != More::default()),
+            quiet,
         };
         let shard = self.names.shard_of(id);
         let mut parts = vec![pack(&change)?];
@@ -163,7 +166,7 @@ impl Inner {
                 let rev = row.count()?;
                 job.seq = row.count()?;
                 let (freed, relieved, took) = (row.text()?, row.int()? == 1, row.int()? == 1);
-                self.cache().wrote(&job, rev);
+                self.cache().saw(&job, rev);
                 if !freed.is_empty() {
                     self.free(&freed, &job.id).await?;
                 }
@@ -176,7 +179,7 @@ impl Inner {
                 Ok(Committed::Done(Box::new(job), rev))
             }
             2 => {
-                let mut now: Job = parse("a job's head", &row.text()?)?;
+                let mut now: Job = quiet::head(&row.text()?)?;
                 let rev = row.count()?;
                 now.seq = row.count()?;
                 now.kills = u32::try_from(row.int()?).unwrap_or(u32::MAX);

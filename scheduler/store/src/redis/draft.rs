@@ -261,6 +261,7 @@ pub(super) struct Change<'a> {
     pub(super) fields: Option<Vec<String>>,
     pub(super) reserve: Reserve,
     pub(super) more: Option<More>,
+    pub(super) quiet: Option<String>,
 }
 
 /// What few commits bring.

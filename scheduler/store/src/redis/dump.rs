@@ -81,6 +81,9 @@ struct Moving {
     _created: i64,
     _priced: u8,
     _held: u8,
+    /// What quiet polls changed of the head.
+    #[serde(default)]
+    quiet: String,
 }
 
 /// One index of jobs, read from its oldest end: what was read and not used, the first of it last.
@@ -217,6 +220,7 @@ impl Inner {
         let moving: Moving = unpack("a job's numbers", &moving)?;
         let (head, body) = (row.text()?, row.text()?);
         let mut job: Job = parse("a job's head", &head)?;
+        super::quiet::apply(&mut job, &moving.quiet)?;
         (job.seq, job.kills) = (moving.seq, moving.kills);
         let body_read: JobBody = parse("a job's body", &body)?;
         let key_text = row.maybe()?;

@@ -12,10 +12,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// Calls under way at one time, for each shard: one that the server works at, one on its way.
-const CALLS: usize = 2;
+/// Calls under way at one time, for each shard. One: what comes meanwhile goes together in the next, and larger calls cost the server less
+/// than the moment between two of them.
+const CALLS: usize = 1;
 /// Commits in one call: while it runs nobody else is served.
-const MOST: usize = 32;
+const MOST: usize = 64;
 /// Bytes of one call, beyond which it takes no further commit.
 const BYTES: usize = 256 << 10;
 

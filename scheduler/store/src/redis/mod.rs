@@ -31,6 +31,7 @@ mod link;
 mod load;
 mod names;
 mod open;
+mod quiet;
 mod read;
 mod script;
 mod scripts;

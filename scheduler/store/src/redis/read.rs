@@ -55,6 +55,20 @@ impl Inner {
         Ok(records)
     }
 
+    /// A job's head, with what was changed of it, and its body.
+    pub(super) async fn texts_of(&self, id: &str) -> StoreResult<Option<(String, String)>> {
+        let shard = self.names.shard_of(id);
+        let args = [self.common(shard, "")?, id.as_bytes().to_vec()];
+        let rows = list(self.on_shard(&self.scripts.get, shard, &args).await?)?;
+        let Some(row) = rows.into_iter().next() else { return Ok(None) };
+        let mut row = Row::of(row)?;
+        if row.left() == 0 {
+            return Ok(None);
+        }
+        let (_rev, _seq, _kills) = (row.next()?, row.next()?, row.next()?);
+        Ok(Some((row.text()?, row.text()?)))
+    }
+
     /// Jobs, newest first. The cursor is the last one's creation and id.
     pub(super) async fn list(
         &self,
@@ -432,7 +446,7 @@ fn record(row: Value) -> StoreResult<Option<JobRecord>> {
         return Ok(None);
     }
     let (rev, seq, kills) = (row.count()?, row.count()?, row.int()?);
-    let mut job: Job = parse("a job's head", &row.text()?)?;
+    let mut job: Job = super::quiet::head(&row.text()?)?;
     (job.seq, job.kills) = (seq, u32::try_from(kills).unwrap_or(u32::MAX));
     let body: JobBody = parse("a job's body", &row.text()?)?;
     let usage = row.text()?;

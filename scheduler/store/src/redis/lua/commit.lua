@@ -1,6 +1,6 @@
 -- ARGV[2..]: commits, each followed by its exchanges' packed texts: {id, fence (-1: a signal), rev, nonce, head, state, kind, due, dies, prio, slot, keep (-1: a
--- signal, -2: look at the guards only), finished (-1: not final), kills, events, exchanges, fields, reserve ({}: nothing, {0}: as it is), more}: lists may be
--- nil where they are empty, and so is more, which else is {chores, ledger, artifacts, spend, lesson (or nil), a vendor's id that is new (or nil)}.
+-- signal, -2: look at the guards only), finished (-1: not final), kills, events, exchanges, fields, reserve ({}: nothing, {0}: as it is), more, quiet (or nil: what it changes of
+-- the head, which is empty then)}: lists may be nil where they are empty, and so is more, which else is {chores, ledger, artifacts, spend, lesson (or nil), a vendor's id that is new (or nil)}.
 -- Answers for each {1, rev, seq, freed, relieved, took (1: it
 -- has a place that no gate gave, as a replay does)},
 -- {2, head, rev, seq, kills} where another revision stands, {3} where the lease is another's,
@@ -139,8 +139,11 @@ local function apply(c, m, at)
   local set_aside = c[18]
   -- What a fresh start under a kept lease has set aside stays.
   if not (m[SLOT] == 1 and m[KIND] == 1) and set_aside[1] ~= 0 and reserve(id, m, set_aside) then relieved = 1 end
-  fields[#fields + 1] = 'h'
-  fields[#fields + 1] = c[5]
+  m[QUIET] = c[20] or ''
+  if not c[20] then
+    fields[#fields + 1] = 'h'
+    fields[#fields + 1] = c[5]
+  end
   save_all(id, m, fields)
   -- A poll that brought nothing new is nothing to watch.
   if events or m[STATE] ~= was then tell(id, m) end
@@ -164,7 +167,7 @@ for _, commit in ipairs(commits) do
   elseif c[2] >= 0 and (m[FENCE] ~= c[2] or m[OWNER] == '') then
     out[#out + 1] = {3}
   elseif m[REV] ~= c[3] then
-    out[#out + 1] = {2, call('HGET', jkey(c[1]), 'h'), m[REV], m[SEQ], m[KILLS]}
+    out[#out + 1] = {2, with_quiet(call('HGET', jkey(c[1]), 'h'), m), m[REV], m[SEQ], m[KILLS]}
   elseif c[12] == -2 then
     out[#out + 1] = {4}
   else

@@ -37,6 +37,11 @@ local function load(id)
   if known[id] == nil then fetch({id}) end
   return known[id]
 end
+-- A job's head with what quiet polls have changed of it.
+local function with_quiet(head, m)
+  if not head or not m[QUIET] or m[QUIET] == '' then return head end
+  return head .. '\n' .. m[QUIET]
+end
 local function save(id, m) known[id], unsaved[id] = m, true end
 -- Members of sorted sets and sets, by key: what a member is to be, a score or true, or false where it is to go.
 local members = {}

@@ -12,7 +12,7 @@ for a = 2, #ARGV do
         artifacts[#artifacts + 1] = call('HGET', key, 'a:' .. id)
       end
     end
-    out[#out + 1] = {m[REV], m[SEQ], m[KILLS], f[1], f[2], f[3] or '', artifacts}
+    out[#out + 1] = {m[REV], m[SEQ], m[KILLS], with_quiet(f[1], m), f[2], f[3] or '', artifacts}
   else
     out[#out + 1] = {}
   end

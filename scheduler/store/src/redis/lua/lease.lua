@@ -22,7 +22,7 @@ local function give(id, m, lease_ms, rows)
     rows[n + 6], rows[n + 7] = '', ''
   else
     local hb = call('HMGET', jkey(id), 'h', 'b')
-    rows[n + 6], rows[n + 7] = hb[1], hb[2]
+    rows[n + 6], rows[n + 7] = with_quiet(hb[1], m), hb[2]
   end
 end
 -- Remembers what this claim gave, so that a worker whose answer was lost can hand it back.

@@ -22,6 +22,8 @@ CREATED = 18
 -- 1 where the job has an estimate (its field `es`), and where something is set aside for it (its field `rv`).
 PRICED = 19
 HELD = 20
+-- What quiet polls have changed of the job's head since it was written (quiet.rs); empty or nil where nothing was.
+QUIET = 21
 -- Lines of the queue (Z): going (and leased, by the lease's end), outputs, fresh, later, placed. KIND: 1 a fresh start,
 -- 2 outputs, 3 any other step, 0 none.
 GOING = 1
