@@ -9,10 +9,6 @@ mod roles;
 use clap::Parser;
 use std::process::ExitCode;
 
-/// A step is hundreds of small allocations on one thread that are freed on another: a third of a worker's time with the system's.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     if args.next().is_some_and(|arg| arg == "probe") && args.next().is_some_and(|arg| arg == "--child") {

@@ -33,10 +33,6 @@ use std::process::ExitCode;
 /// Whatever went wrong, with where it came from.
 pub type Outcome<T> = anyhow::Result<T>;
 
-/// The binary's own.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 #[derive(Debug, Parser)]
 #[command(name = "measure", about = "Measures Longhaul; prints one JSON line")]
 struct Cli {

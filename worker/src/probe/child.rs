@@ -55,8 +55,6 @@ async fn run(exe: &Path, path: &Path, hint: &Hint, limits: ChildLimits) -> Resul
         .args(["--hint", &hint_text, "--"])
         .arg(path)
         .env_clear()
-        // An allocator that reserves a gigabyte at its start would have it before the limit is set.
-        .env("MIMALLOC_ARENA_RESERVE", "0")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
