@@ -346,7 +346,8 @@ async fn ready_brings_the_picture_and_the_settled_cost() {
         assert_eq!(drafts[0].role, "image");
         assert_eq!(drafts[0].source, DraftSource::Url { url: sample.to_owned(), with_key: false });
         assert_eq!(drafts[0].expires_in, Some(Duration::from_secs(600)));
-        assert_eq!(bfl().vendor.outputs_live_s, Some(600), "the file of facts says the same");
+        let registry = longhaul_registry::Registry::builtin().unwrap();
+        assert_eq!(registry.vendor("flux").unwrap().outputs_live_s, Some(600), "the file of facts says the same");
     }
     // A terminal word without its bytes: the engine asks again before it calls it empty.
     for result in [json!(null), json!({}), json!({"sample": null}), json!({"sample": ""}), json!("x")] {

@@ -22,6 +22,11 @@ async fn polling(own: &Own, jobs: usize) -> (RedisStore, Vec<Claimed>) {
     (store, claimed)
 }
 
+/// Another process's store on the same server.
+async fn polling_elsewhere(own: &Own) -> (RedisStore, Vec<Claimed>) {
+    polling(own, 0).await
+}
+
 fn next(claimed: &Claimed) -> crate::Transition {
     crate::Transition::to(into(&claimed.job, JobState::Running, Some((Step::Poll, 3_600_000))))
 }
@@ -39,20 +44,20 @@ fn scripts(own: &Own) -> u64 {
 #[tokio::test]
 async fn commits_that_are_ready_together_go_in_few_calls_and_each_has_its_own_answer() {
     let own = Own::start(&[]);
-    let (store, claimed) = polling(&own, 41).await;
+    let (store, claimed) = polling(&own, 81).await;
     let (first, claimed) = claimed.split_first().unwrap();
     // The server has every script by now.
     store.commit(&first.lease, first.rev, next(first)).await.unwrap();
     own.cli(&["config", "resetstat"]);
     let commits = claimed.iter().map(|claimed| store.commit(&claimed.lease, claimed.rev, next(claimed)));
     let answers = futures::future::join_all(commits).await;
-    // One thread: all forty are ready before the first call leaves, and a call takes 32.
+    // One thread: all eighty are ready before the first call leaves, and a call takes 64.
     assert_eq!(scripts(&own), 2);
     for (claimed, answer) in claimed.iter().zip(&answers) {
         let Ok(Committed::Done(job, rev)) = answer else { panic!("{answer:?}") };
         assert_eq!((&job.id, *rev), (&claimed.job.id, claimed.rev + 1));
     }
-    assert_eq!(store.counts().await.unwrap(), [("flux".to_owned(), JobState::Running, 41)]);
+    assert_eq!(store.counts().await.unwrap(), [("flux".to_owned(), JobState::Running, 81)]);
 }
 
 #[tokio::test]
@@ -65,4 +70,33 @@ async fn a_job_that_does_not_read_is_no_trouble_of_those_that_go_with_it() {
     let kinds: Vec<bool> = answers.iter().map(|answer| matches!(answer, Ok(Committed::Done(..)))).collect();
     assert_eq!(kinds, [true, false, true], "{answers:?}");
     assert!(answers[1].is_err(), "{:?}", answers[1]);
+}
+
+/// A poll that changes a few fields of the head leaves its text as it was; whoever reads the job sees them, here or elsewhere.
+#[tokio::test]
+async fn a_poll_that_brings_little_writes_no_head() {
+    let own = Own::start(&[]);
+    let (store, claimed) = polling(&own, 1).await;
+    let id = claimed[0].job.id.clone();
+    let text = || own.cli(&["hget", &format!("lh{{0}}:j:{id}"), "h"]);
+    let written = text();
+    let mut transition = next(&claimed[0]);
+    transition.job.polls += 1;
+    transition.job.vendor_status = Some("Pending".to_owned());
+    let done = store.commit(&claimed[0].lease, claimed[0].rev, transition).await.unwrap();
+    let Committed::Done(job, rev) = done else { panic!("{done:?}") };
+    assert_eq!(text(), written);
+    let (elsewhere, _) = polling_elsewhere(&own).await;
+    for store in [&store, &elsewhere] {
+        let record = store.get(&id).await.unwrap().unwrap();
+        assert_eq!((&record.job, record.rev, record.job.polls), (&*job, rev, 1));
+        assert_eq!(record.job.vendor_status.as_deref(), Some("Pending"));
+    }
+    // Any other change is written as a head, which holds the small ones too.
+    let mut told = crate::Transition::to(into(&job, JobState::Parked, None));
+    told.job.errors = 1;
+    let done = elsewhere.apply(&id, rev, told).await.unwrap();
+    assert!(matches!(done, Committed::Done(..)), "{done:?}");
+    assert_ne!(text(), written);
+    assert_eq!(store.get(&id).await.unwrap().unwrap().job.polls, 1);
 }
