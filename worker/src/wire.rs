@@ -208,15 +208,16 @@ pub struct StoredInputs {
 #[async_trait]
 impl ArtifactInputs for StoredInputs {
     async fn artifact(&self, id: &str) -> Result<InputData, Failure> {
-        let passing = |message: String| Failure::new(FailureKind::Network, Retry::Backoff, message);
+        let passing =
+            |message: String| Failure::new(FailureKind::Network, Retry::Backoff, message).code("input_unreachable");
         let artifact = self.store.artifact(id).await.map_err(|error| passing(error.to_string()))?;
         let Some(artifact) = artifact else {
             let message = format!("the input artifact {id} is not there any more; upload it again and re-run the job");
-            return Err(Failure::new(FailureKind::InvalidRequest, Retry::Never, message));
+            return Err(Failure::new(FailureKind::InvalidRequest, Retry::Never, message).code("input_unreachable"));
         };
         if artifact.bytes > self.max_bytes {
             let message = format!("the input artifact {id} has {} bytes; {} fit", artifact.bytes, self.max_bytes);
-            return Err(Failure::new(FailureKind::InvalidRequest, Retry::Never, message));
+            return Err(Failure::new(FailureKind::InvalidRequest, Retry::Never, message).code("input_unreachable"));
         }
         let data = self.read(&artifact).await.map_err(passing)?;
         Ok(InputData { mime: artifact.mime, name: Some(artifact.name), data })
@@ -254,6 +255,11 @@ mod tests {
     use longhaul_store::clock::SystemClock;
     use longhaul_store::{SqliteOptions, SqliteStore, Submission, Transition};
     use serde_json::json;
+
+    #[test]
+    fn a_lease_that_ran_out_says_nothing_of_the_vendor() {
+        assert_eq!(longhaul_store::Outcome::Start(Err(lease_ran_out())).answered(), None);
+    }
 
     #[test]
     fn what_may_change_something_leaves_under_a_lease_only() {

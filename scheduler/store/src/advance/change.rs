@@ -6,7 +6,7 @@ use crate::{
     CancelOutcome, CancelWish, Chore, Ending, Job, JobBody, JobError, JobState, NewEvent, OpenQuestion, Transition,
     UsageLine, When,
 };
-use longhaul_registry::{Connector, Failure, FailureKind, Note, Report, Retry, Step, Usage, UsageSource};
+use longhaul_registry::{Connector, Failure, FailureKind, Note, Report, Step, Usage, UsageSource};
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -206,9 +206,8 @@ impl<'a> Change<'a> {
     /// This is an outage's fault, which the circuit knows, and no error of the job's. Not where the job has no time left: what it
     /// meets then is charged as ever, so that it ends.
     pub(crate) fn in_outage(&self, failure: &Failure) -> bool {
-        let of_vendor = matches!(failure.kind, FailureKind::VendorError | FailureKind::Network | FailureKind::Timeout);
         let in_time = self.out.job.deadline_at.is_none_or(|when| when.resolve(self.rules.now_ms) > self.rules.now_ms);
-        self.rules.outage && of_vendor && failure.retry != Retry::Never && in_time
+        self.rules.outage && super::is_the_vendors(failure) && in_time
     }
 
     /// A good answer: errors of the step and the reason to wait are gone.

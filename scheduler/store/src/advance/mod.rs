@@ -95,15 +95,16 @@ impl Outcome {
             | Self::Cancel(Err(failure))
             | Self::Outputs(Err(failure)) => failure,
         };
+        if OF_OTHERS.contains(&failure.code.as_str()) {
+            return None;
+        }
         match failure.kind {
             FailureKind::VendorError | FailureKind::Network | FailureKind::Timeout => {
-                // Final: an address of this job's that is refused, an answer too large. An input is its owner's, not the vendor's.
-                let of_job = failure.retry == Retry::Never || failure.code == "input_unreachable";
-                (!of_job).then_some(false)
+                is_the_vendors(failure).then_some(false)
             }
-            FailureKind::Internal => None,
-            FailureKind::Auth => (failure.code != "credential_missing").then_some(true),
-            FailureKind::Quota
+            FailureKind::Internal | FailureKind::StartUnknown => None,
+            FailureKind::Auth
+            | FailureKind::Quota
             | FailureKind::RateLimited
             | FailureKind::InvalidRequest
             | FailureKind::ContentPolicy
@@ -114,9 +115,19 @@ impl Outcome {
             | FailureKind::OutputEmpty
             | FailureKind::SpecMismatch
             | FailureKind::LimitExceeded => Some(true),
-            FailureKind::StartUnknown => None,
         }
     }
+}
+
+/// Codes of failures that say nothing of the vendor, whatever their kind: an input is its owner's, and a lease that ran out, a store
+/// that is away and a credential that is not set are ours. No call of the step's was made, or it is not what failed.
+const OF_OTHERS: [&str; 4] = ["input_unreachable", "lease_ran_out", "store_unavailable", "credential_missing"];
+
+/// A passing fault of the vendor's. A final one is the job's own: an address that is refused, an answer too large.
+fn is_the_vendors(failure: &Failure) -> bool {
+    matches!(failure.kind, FailureKind::VendorError | FailureKind::Network | FailureKind::Timeout)
+        && failure.retry != Retry::Never
+        && !OF_OTHERS.contains(&failure.code.as_str())
 }
 
 /// Errors of one step in a row before it is given up. Polls are patient: the work is paid and goes on at

@@ -80,6 +80,11 @@ impl Cache {
         }
     }
 
+    /// Forgets every head. A server that forgot its newest second may give a revision out again, for another change.
+    pub(super) fn forget_heads(&mut self) {
+        self.known.values_mut().for_each(|known| known.job = None);
+    }
+
     pub(super) fn forget(&mut self, id: &str) {
         if let Some(known) = self.known.remove(id) {
             self.bytes = self.bytes.saturating_sub(known.bytes);

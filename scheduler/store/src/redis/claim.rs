@@ -18,14 +18,15 @@ const CHUNK: usize = 128;
 const ROW: usize = 7;
 
 /// A leased row whose texts may be known here already.
-struct Raw {
-    id: String,
-    rev: u64,
-    fence: u64,
-    kills: u32,
-    seq: u64,
-    head: String,
-    body: String,
+#[derive(Default)]
+pub(super) struct Raw {
+    pub(super) id: String,
+    pub(super) rev: u64,
+    pub(super) fence: u64,
+    pub(super) kills: u32,
+    pub(super) seq: u64,
+    pub(super) head: String,
+    pub(super) body: String,
 }
 
 /// A job that a gate or a budget must be asked for.
@@ -247,6 +248,8 @@ impl Inner {
                 shard,
                 "the store came back: starts of its last seconds are compared"
             );
+            drop(known);
+            self.cache().forget_heads();
             self.came_back.send_modify(|count| *count += 1);
         }
     }
@@ -286,8 +289,9 @@ impl Inner {
             }
         }
         let reads = missing.into_iter().map(|(at, mut raw)| async move {
-            if let Some((head, body)) = self.texts_of(&raw.id).await? {
-                (raw.head, raw.body) = (head, body);
+            if let Some(now) = self.texts_of(&raw.id).await? {
+                // A signal may have come since the claim.
+                raw = Raw { id: raw.id, fence: raw.fence, ..now };
             }
             StoreResult::Ok((at, raw))
         });

@@ -1,6 +1,7 @@
 //! What is asked.
 
 use super::Inner;
+use super::claim::Raw;
 use super::draft::{Booked, Line, day, label, state_of};
 use super::value::{Row, bytes, int, list, maybe, parse, text, unpack};
 use crate::{
@@ -55,8 +56,8 @@ impl Inner {
         Ok(records)
     }
 
-    /// A job's head, with what was changed of it, and its body.
-    pub(super) async fn texts_of(&self, id: &str) -> StoreResult<Option<(String, String)>> {
+    /// A job's texts and numbers as they are now, but for its fencing token.
+    pub(super) async fn texts_of(&self, id: &str) -> StoreResult<Option<Raw>> {
         let shard = self.names.shard_of(id);
         let args = [self.common(shard, "")?, id.as_bytes().to_vec()];
         let rows = list(self.on_shard(&self.scripts.get, shard, &args).await?)?;
@@ -65,8 +66,8 @@ impl Inner {
         if row.left() == 0 {
             return Ok(None);
         }
-        let (_rev, _seq, _kills) = (row.next()?, row.next()?, row.next()?);
-        Ok(Some((row.text()?, row.text()?)))
+        let (rev, seq, kills) = (row.count()?, row.count()?, u32::try_from(row.int()?).unwrap_or(u32::MAX));
+        Ok(Some(Raw { rev, seq, kills, head: row.text()?, body: row.text()?, ..Raw::default() }))
     }
 
     /// Jobs, newest first. The cursor is the last one's creation and id.

@@ -191,6 +191,11 @@ fn what_a_call_says_of_its_vendor() {
     assert_eq!(Outcome::Start(Err(of_input)).answered(), None, "its owner's host is away, not the vendor");
     let no_key = Failure::new(FailureKind::Auth, Retry::Never, "not set").code("credential_missing");
     assert_eq!(Outcome::Start(Err(no_key)).answered(), None);
+    let gone = Failure::new(FailureKind::InvalidRequest, Retry::Never, "not there").code("input_unreachable");
+    assert_eq!(Outcome::Start(Err(gone)).answered(), None, "nobody was called: an open circuit does not close for it");
+    for code in ["lease_ran_out", "store_unavailable"] {
+        assert_eq!(Outcome::Start(Err(fault(FailureKind::Timeout).code(code))).answered(), None, "{code} is ours");
+    }
     assert_eq!(failed(FailureKind::Internal, Retry::Backoff).answered(), None);
     for kind in [
         FailureKind::Auth,

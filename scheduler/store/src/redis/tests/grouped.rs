@@ -100,3 +100,19 @@ async fn a_poll_that_brings_little_writes_no_head() {
     assert_ne!(text(), written);
     assert_eq!(store.get(&id).await.unwrap().unwrap().job.polls, 1);
 }
+
+/// A server that came back may have forgotten a change and given its revision to another: what this process remembers of a head
+/// counts no more.
+#[tokio::test]
+async fn heads_are_read_anew_from_a_server_that_came_back() {
+    let own = Own::start(&[]);
+    let (store, claimed) = polling(&own, 1).await;
+    let due = crate::Transition::to(into(&claimed[0].job, JobState::Running, Some((Step::Poll, 0))));
+    store.commit(&claimed[0].lease, claimed[0].rev, due).await.unwrap();
+    let key = format!("lh{{0}}:j:{}", claimed[0].job.id);
+    let other = own.cli(&["hget", &key, "h"]).trim_end().replace("\"errors\":0", "\"errors\":2");
+    own.cli(&["hset", &key, "h", &other]);
+    own.cli(&["hset", "lh{0}:s", "run", "another"]);
+    let claim = store.claim("w", 1, Duration::from_secs(60)).await.unwrap();
+    assert_eq!(claim.jobs[0].job.errors, 2);
+}
