@@ -4,6 +4,7 @@ mod examples;
 mod model;
 mod outages;
 mod pacing;
+mod reports;
 mod signals;
 mod stops;
 
